@@ -561,6 +561,7 @@ func (*ListPeersRequest) Descriptor() ([]byte, []int) {
 type ListPeersResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*Peer                `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	GossipLabel   string                 `protobuf:"bytes,2,opt,name=gossip_label,json=gossipLabel,proto3" json:"gossip_label,omitempty"` // on every gossip packet of this cluster
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -602,6 +603,13 @@ func (x *ListPeersResponse) GetItems() []*Peer {
 	return nil
 }
 
+func (x *ListPeersResponse) GetGossipLabel() string {
+	if x != nil {
+		return x.GossipLabel
+	}
+	return ""
+}
+
 type Peer struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ServerId      string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
@@ -612,6 +620,7 @@ type Peer struct {
 	Leader        bool                   `protobuf:"varint,6,opt,name=leader,proto3" json:"leader,omitempty"`
 	Gossip        string                 `protobuf:"bytes,7,opt,name=gossip,proto3" json:"gossip,omitempty"` // alive, leaving, dead, unknown
 	Version       string                 `protobuf:"bytes,8,opt,name=version,proto3" json:"version,omitempty"`
+	GossipAddr    string                 `protobuf:"bytes,9,opt,name=gossip_addr,json=gossipAddr,proto3" json:"gossip_addr,omitempty"` // where a worker's gossip may join
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -698,6 +707,13 @@ func (x *Peer) GetGossip() string {
 func (x *Peer) GetVersion() string {
 	if x != nil {
 		return x.Version
+	}
+	return ""
+}
+
+func (x *Peer) GetGossipAddr() string {
+	if x != nil {
+		return x.GossipAddr
 	}
 	return ""
 }
@@ -4268,9 +4284,10 @@ const file_ownership_leaseholdv1_leasehold_proto_rawDesc = "" +
 	"\bdraining\x18\x04 \x01(\x03R\bdraining\x12\x18\n" +
 	"\aunowned\x18\x05 \x01(\x03R\aunowned\x12 \n" +
 	"\vquarantined\x18\x06 \x01(\x03R\vquarantined\"\x12\n" +
-	"\x10ListPeersRequest\"=\n" +
+	"\x10ListPeersRequest\"`\n" +
 	"\x11ListPeersResponse\x12(\n" +
-	"\x05items\x18\x01 \x03(\v2\x12.leasehold.v1.PeerR\x05items\"\xda\x01\n" +
+	"\x05items\x18\x01 \x03(\v2\x12.leasehold.v1.PeerR\x05items\x12!\n" +
+	"\fgossip_label\x18\x02 \x01(\tR\vgossipLabel\"\xfb\x01\n" +
 	"\x04Peer\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x1b\n" +
 	"\traft_addr\x18\x02 \x01(\tR\braftAddr\x12\x1b\n" +
@@ -4279,7 +4296,9 @@ const file_ownership_leaseholdv1_leasehold_proto_rawDesc = "" +
 	"\x05voter\x18\x05 \x01(\bR\x05voter\x12\x16\n" +
 	"\x06leader\x18\x06 \x01(\bR\x06leader\x12\x16\n" +
 	"\x06gossip\x18\a \x01(\tR\x06gossip\x12\x18\n" +
-	"\aversion\x18\b \x01(\tR\aversion\"\xed\x02\n" +
+	"\aversion\x18\b \x01(\tR\aversion\x12\x1f\n" +
+	"\vgossip_addr\x18\t \x01(\tR\n" +
+	"gossipAddr\"\xed\x02\n" +
 	"\bKeyspace\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1e\n" +
