@@ -1,0 +1,135 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Raft holds the series of the Raft group as one server sees it. It belongs to
+// a Server. raftstore tells it what it measures itself, so that several servers
+// of one process (tests, dev) do not mix; the Sink adds what only the raft
+// library knows.
+type Raft struct {
+	commit        prometheus.Histogram
+	fsync         histograms
+	apply         prometheus.Histogram
+	leaderChanges prometheus.Counter
+	isLeader      prometheus.Gauge
+	hasLeader     prometheus.Gauge
+	term          prometheus.Gauge
+	commitIndex   prometheus.Gauge
+	appliedIndex  prometheus.Gauge
+	lastIndex     prometheus.Gauge
+	lastContact   prometheus.Gauge
+	voters        prometheus.Gauge
+	poisoned      prometheus.Gauge
+	stalls        prometheus.Counter
+
+	saturation  gauges
+	oldestLog   prometheus.Gauge
+	lastRestore prometheus.Gauge
+	dispatch    prometheus.Histogram
+	append      prometheus.Histogram
+	leaseLost   prometheus.Counter
+	elections   prometheus.Counter
+}
+
+func (r *Raft) add(s *set) {
+	r.commit = s.histogram("raft_commit_duration_seconds",
+		"Time from handing an entry to Raft to its commit, on the leader.", diskBuckets)
+	r.fsync = s.histograms("raft_fsync_duration_seconds",
+		"Time a durable write took, by store.", "store", diskBuckets, "log", "stable", "snapshot")
+	r.apply = s.histogram("raft_apply_duration_seconds", "Time to apply one committed entry to the state.", diskBuckets)
+	r.leaderChanges = s.counter("raft_leader_changes_total", "Times this server saw another leader than before, losing one included.")
+	r.isLeader = s.gauge("raft_is_leader", "1 while this server leads, else 0.")
+	r.hasLeader = s.gauge("raft_has_leader", "1 while this server knows a leader, else 0.")
+	r.term = s.gauge("raft_term", "Current term.")
+	r.commitIndex = s.gauge("raft_commit_index", "Highest log index known to be committed.")
+	r.appliedIndex = s.gauge("raft_applied_index", "Highest log index applied to the state.")
+	r.lastIndex = s.gauge("raft_last_log_index", "Highest log index stored.")
+	r.lastContact = s.gauge("raft_leader_last_contact_seconds", "Time since this server last heard from the leader; 0 on the leader.")
+	r.voters = s.gauge("raft_voters", "Servers with a vote.")
+	r.poisoned = s.gauge("storage_poisoned", "1 after a failed write or fsync: the server writes nothing more and ends.")
+	r.stalls = s.counter("raft_disk_stalls_total", "Times a log write hung so long that the server stopped sending as leader.")
+	r.addFromSink(s)
+}
+
+func (r *Raft) addFromSink(s *set) {
+	r.saturation = s.gauges("raft_thread_saturation_ratio", "Share of its time that a Raft thread is busy.", "thread", "main", "fsm")
+	r.oldestLog = s.gauge("raft_oldest_log_age_seconds", "Age of the oldest entry still in the log.")
+	r.lastRestore = s.gauge("raft_last_restore_duration_seconds", "Time the last restore of a snapshot took.")
+	r.dispatch = s.histogram("raft_dispatch_duration_seconds", "Time the leader took to store a batch of entries and hand it to replication.", diskBuckets)
+	r.append = s.histogram("raft_append_duration_seconds", "Time a follower took to answer one AppendEntries with entries.", diskBuckets)
+	r.leaseLost = s.counter("raft_leader_leases_lost_total", "Times this server stopped leading because a majority did not answer.")
+	r.elections = s.counter("raft_elections_started_total", "Times this server stood for election.")
+}
+
+// RaftStatus is what one look at Raft says.
+type RaftStatus struct {
+	IsLeader, HasLeader bool
+	Term                uint64
+	CommitIndex         uint64
+	AppliedIndex        uint64
+	LastLogIndex        uint64
+	// LastContact is the time since the leader was last heard of, 0 on it.
+	LastContact time.Duration
+	Voters      int
+}
+
+// Observe sets the gauges from one look at Raft.
+func (r *Raft) Observe(s RaftStatus) {
+	if r == nil {
+		return
+	}
+	boolGauge(r.isLeader, s.IsLeader)
+	boolGauge(r.hasLeader, s.HasLeader)
+	r.term.Set(float64(s.Term))
+	r.commitIndex.Set(float64(s.CommitIndex))
+	r.appliedIndex.Set(float64(s.AppliedIndex))
+	r.lastIndex.Set(float64(s.LastLogIndex))
+	r.lastContact.Set(s.LastContact.Seconds())
+	r.voters.Set(float64(s.Voters))
+}
+
+// Committed records the time from handing an entry to Raft to its commit.
+func (r *Raft) Committed(d time.Duration) {
+	if r != nil {
+		r.commit.Observe(d.Seconds())
+	}
+}
+
+// Fsync records a durable write to a store: log, stable or snapshot.
+func (r *Raft) Fsync(store string, d time.Duration) {
+	if r != nil {
+		r.fsync.observe(store, d)
+	}
+}
+
+// Applied records the time that applying one entry took.
+func (r *Raft) Applied(d time.Duration) {
+	if r != nil {
+		r.apply.Observe(d.Seconds())
+	}
+}
+
+// LeaderChanged counts a change of the leader that this server sees.
+func (r *Raft) LeaderChanged() {
+	if r != nil {
+		r.leaderChanges.Inc()
+	}
+}
+
+// Poisoned tells that the store will write nothing more.
+func (r *Raft) Poisoned() {
+	if r != nil {
+		r.poisoned.Set(1)
+	}
+}
+
+// DiskStalled counts a log write that hung past the bound.
+func (r *Raft) DiskStalled() {
+	if r != nil {
+		r.stalls.Inc()
+	}
+}

@@ -1,0 +1,244 @@
+package metrics
+
+import (
+	"runtime"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// ServerConfig says what build_info shows.
+type ServerConfig struct {
+	// Version is the release, "dev" when empty.
+	Version string
+	// Revision is the commit that was built, "unknown" when empty.
+	Revision string
+}
+
+// Server holds the series of one server process. Make it with NewServer.
+type Server struct {
+	set    set
+	raft   *Raft
+	gossip *Gossip
+
+	keyspaces *keyspaces
+
+	grantsRefused prometheus.Counter
+	moves         counters
+	takeover      histograms
+	handoff       histograms
+
+	sessions        gauges
+	sessionsOpened  prometheus.Counter
+	sessionsExpired counters
+	expiryOverdue   prometheus.Histogram
+	renewals        counters
+	renewalDuration prometheus.Histogram
+	overruns        prometheus.Counter
+
+	fencingChecks     prometheus.Counter
+	fencingRejections counters
+}
+
+// NewServer makes the series and registers them with reg; with a nil reg they
+// are left for the caller to register (a Server is a prometheus.Collector). It
+// panics when reg holds them already, as MustRegister does.
+func NewServer(reg prometheus.Registerer, cfg ServerConfig) *Server {
+	s := &Server{raft: &Raft{}, gossip: &Gossip{}}
+	s.set.buildInfo(cfg)
+	s.addOwnership()
+	s.addSessions()
+	s.raft.add(&s.set)
+	s.gossip.add(&s.set)
+	if reg != nil {
+		reg.MustRegister(s)
+	}
+	return s
+}
+
+func (s *set) buildInfo(cfg ServerConfig) {
+	if cfg.Version == "" {
+		cfg.Version = "dev"
+	}
+	if cfg.Revision == "" {
+		cfg.Revision = "unknown"
+	}
+	s.gaugeVec("build_info", "Always 1; the labels tell what is running.", "version", "revision", "goversion").
+		WithLabelValues(cfg.Version, cfg.Revision, runtime.Version()).Set(1)
+}
+
+func (s *Server) addOwnership() {
+	s.keyspaces = newKeyspaces(&s.set)
+	s.grantsRefused = s.set.counter("lease_grants_refused_total",
+		"Grants that the log refused because the lease, the session or the token had changed meanwhile.")
+	s.moves = s.set.counters("partition_moves_total",
+		"Partitions granted to another worker than the one before, by reason; counted by the leader.", "reason",
+		"initial", "join", "leave", "restart", "expired", "crash", "drain", "rebalance", "operator",
+		"superseded", "evicted", "yield", "failed", "timeout", "retry")
+	s.takeover = s.set.histograms("takeover_duration_seconds",
+		"Time a partition was without an owner, from the end of one lease to the next grant, by why the first ended; counted by the leader.",
+		"cause", changeBuckets, "crash", "expired", "leave", "restart")
+	s.handoff = s.set.histograms("handoff_duration_seconds",
+		"Time a planned move took, by phase: drain from the request to the release, grant from the release to the next grant, total both; counted by the leader.",
+		"phase", changeBuckets, "drain", "grant", "total")
+	s.fencingChecks = s.set.counter("fencing_checks_total",
+		"Tokens that this server compared with the current one on behalf of a caller.")
+	s.fencingRejections = s.set.counters("fencing_rejections_total",
+		"Tokens that this server refused, by reason.", "reason",
+		"stale_token", "unknown_token", "token_regression", "other_owner")
+}
+
+func (s *Server) addSessions() {
+	s.sessions = s.set.gauges("sessions",
+		"Sessions in the replicated state: active ones, leaving ones, and barred ones that may only wait for their end.",
+		"state", "active", "leaving", "barred")
+	s.sessionsOpened = s.set.counter("sessions_opened_total", "Sessions opened.")
+	s.sessionsExpired = s.set.counters("sessions_expired_total",
+		"Sessions that ended without being closed by their worker, by cause.", "cause",
+		"ttl", "superseded", "evicted", "revoke")
+	s.expiryOverdue = s.set.histogram("expiry_overdue_seconds",
+		"Time from the moment a session's TTL was over to the log entry that ended it; counted by the leader.",
+		[]float64{.01, .025, .05, .1, .25, .5, 1, 2, 5, 10, 30, 60})
+	s.renewals = s.set.counters("lease_renewals_total",
+		"Keep-alives that this server answered, by outcome.", "outcome",
+		"ok", "unknown_session", "barred", "no_leader", "not_leader", "unknown_outcome", "error")
+	s.renewalDuration = s.set.histogram("lease_renewal_duration_seconds",
+		"Time from a keep-alive's arrival to its acknowledgement, after it was committed.", diskBuckets)
+	s.overruns = s.set.counter("overruns_total",
+		"Handlers reported by workers that had not returned when their lease's context ended.")
+}
+
+// Describe implements prometheus.Collector.
+func (s *Server) Describe(ch chan<- *prometheus.Desc) { s.set.Describe(ch) }
+
+// Collect implements prometheus.Collector.
+func (s *Server) Collect(ch chan<- prometheus.Metric) { s.set.Collect(ch) }
+
+// Raft returns the series of the Raft group; nil for a nil Server.
+func (s *Server) Raft() *Raft {
+	if s == nil {
+		return nil
+	}
+	return s.raft
+}
+
+// Gossip returns the series of gossip; nil for a nil Server.
+func (s *Server) Gossip() *Gossip {
+	if s == nil {
+		return nil
+	}
+	return s.gossip
+}
+
+// ObserveKeyspaces sets the partition gauges from the whole list of keyspaces
+// and adds what has been unowned during elapsed, the time on the boot clock
+// since the previous call. Every server calls it about once a second from its
+// own copy of the state, leader or not: the figure must go on growing exactly
+// while there is no leader. Keyspaces that are no longer listed lose their
+// series.
+func (s *Server) ObserveKeyspaces(elapsed time.Duration, all []Keyspace) {
+	if s != nil {
+		s.keyspaces.observe(elapsed, all)
+	}
+}
+
+// Granted counts n grants in a keyspace that the log accepted.
+func (s *Server) Granted(keyspace string, n int) {
+	if s != nil {
+		s.keyspaces.granted(keyspace, n)
+	}
+}
+
+// GrantsRefused counts n grants that the log refused.
+func (s *Server) GrantsRefused(n int) {
+	if s != nil && n > 0 {
+		s.grantsRefused.Add(float64(n))
+	}
+}
+
+// Moved counts n partitions that changed their owner for a reason.
+func (s *Server) Moved(reason string, n int) {
+	if s != nil {
+		s.moves.add(reason, n)
+	}
+}
+
+// Takeover records how long one partition was without an owner.
+func (s *Server) Takeover(cause string, d time.Duration) {
+	if s != nil {
+		s.takeover.observe(cause, d)
+	}
+}
+
+// Handoff records one phase (drain, grant or total) of one planned move.
+func (s *Server) Handoff(phase string, d time.Duration) {
+	if s != nil {
+		s.handoff.observe(phase, d)
+	}
+}
+
+// Sessions sets how many sessions the state holds.
+func (s *Server) Sessions(active, leaving, barred int) {
+	if s == nil {
+		return
+	}
+	s.sessions["active"].Set(float64(active))
+	s.sessions["leaving"].Set(float64(leaving))
+	s.sessions["barred"].Set(float64(barred))
+}
+
+// SessionOpened counts a session.
+func (s *Server) SessionOpened() {
+	if s != nil {
+		s.sessionsOpened.Inc()
+	}
+}
+
+// SessionExpired counts a session that ended otherwise than by its worker's
+// wish: ttl, superseded, evicted or revoke.
+func (s *Server) SessionExpired(cause string) {
+	if s != nil {
+		s.sessionsExpired.add(cause, 1)
+	}
+}
+
+// ExpiryOverdue records how long after its TTL a session was ended.
+func (s *Server) ExpiryOverdue(d time.Duration) {
+	if s != nil {
+		s.expiryOverdue.Observe(d.Seconds())
+	}
+}
+
+// KeepAlive counts one answered keep-alive and, when the outcome is "ok",
+// records how long the answer took.
+func (s *Server) KeepAlive(outcome string, took time.Duration) {
+	if s == nil {
+		return
+	}
+	s.renewals.add(outcome, 1)
+	if outcome == "ok" {
+		s.renewalDuration.Observe(took.Seconds())
+	}
+}
+
+// Overruns counts n overruns that a worker reported.
+func (s *Server) Overruns(n int) {
+	if s != nil && n > 0 {
+		s.overruns.Add(float64(n))
+	}
+}
+
+// FencingChecked counts n tokens compared on behalf of a caller.
+func (s *Server) FencingChecked(n int) {
+	if s != nil && n > 0 {
+		s.fencingChecks.Add(float64(n))
+	}
+}
+
+// FencingRejected counts a refused token by reason: stale_token,
+// unknown_token, token_regression or other_owner.
+func (s *Server) FencingRejected(reason string) {
+	if s != nil {
+		s.fencingRejections.add(reason, 1)
+	}
+}

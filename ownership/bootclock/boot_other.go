@@ -1,0 +1,5 @@
+//go:build !linux
+
+package bootclock
+
+func boot() Clock { return Monotonic() }

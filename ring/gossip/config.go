@@ -1,0 +1,109 @@
+package gossip
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// Config sets up a Gossip. Name, Label, Meta.Role and Meta.ID are needed, and
+// BindAddr unless a Transport is given.
+type Config struct {
+	// Name is the member's name, Name(role, id). Empty means that of Meta.
+	Name string
+	// Label names the cluster, 1 to 255 bytes. Members of other labels are
+	// refused. It is not a secret.
+	Label string
+	// Key encrypts and authenticates everything: 16, 24 or 32 bytes, the same
+	// for all members. Empty means neither.
+	Key []byte
+	// BindAddr is the ip:port or name:port to listen on, TCP and UDP both. Port
+	// 0 takes a free one, which LocalAddr then tells.
+	BindAddr string
+	// Advertise is what others are told, host or host:port; without a port that
+	// of BindAddr. Empty means the bound address, or a private one of this
+	// machine when BindAddr is unspecified (0.0.0.0).
+	Advertise string
+	// Seeds are host:port addresses through which the cluster can be found.
+	// Names are looked up again at each attempt.
+	Seeds []string
+	// Meta is what others are told about this member.
+	Meta Meta
+	// Logger receives news and memberlist's own lines; nil drops them.
+	Logger *slog.Logger
+	// OnChange is called, never twice at once, after the table of members has
+	// changed. Changes while it runs are told by one more call. It must return
+	// before Run can.
+	OnChange func()
+	// KnownPeersFile keeps the servers' addresses for a start without seeds.
+	// Empty means none is kept.
+	KnownPeersFile string
+	// Observer is told what is worth counting; nil is allowed. Its methods must
+	// not block.
+	Observer Observer
+	// Transport replaces sockets in tests. Run shuts it down.
+	Transport memberlist.Transport
+}
+
+// Observer counts; *metrics.Gossip is one.
+type Observer interface {
+	// Members is told how many members are in each status after a change.
+	Members(alive, leaving, left, dead int)
+	// Rejected is told of a packet or stream that was thrown away: label,
+	// decrypt, decode, stranger or overflow.
+	Rejected(reason string)
+	// Rejoined is told of each attempt to reach a missing member.
+	Rejoined(ok bool)
+	// Conflict is told that two addresses claim one name.
+	Conflict()
+	// Probed is told how each finished Probe ended.
+	Probed(answered bool)
+}
+
+// noObserver counts nothing.
+type noObserver struct{}
+
+func (noObserver) Members(_, _, _, _ int) {}
+func (noObserver) Rejected(string)        {}
+func (noObserver) Rejoined(bool)          {}
+func (noObserver) Conflict()              {}
+func (noObserver) Probed(bool)            {}
+
+// withDefaults returns the configuration with empty fields filled, or an error
+// that names the field.
+func (c Config) withDefaults() (Config, error) {
+	if c.Name == "" {
+		c.Name = Name(c.Meta.Role, c.Meta.ID)
+	}
+	if err := c.Meta.checkName(c.Name); err != nil {
+		return c, fmt.Errorf("check gossip configuration: %w", err)
+	}
+	if n := len(c.Label); n < 1 || n > memberlist.LabelMaxSize {
+		return c, fmt.Errorf("check gossip configuration: label has %d bytes, must have 1 to %d", n, memberlist.LabelMaxSize)
+	}
+	switch len(c.Key) {
+	case 0, 16, 24, 32:
+	default:
+		return c, fmt.Errorf("check gossip configuration: key has %d bytes, must have 16, 24 or 32 (or none)", len(c.Key))
+	}
+	if c.BindAddr == "" && c.Transport == nil {
+		return c, errors.New("check gossip configuration: bind address is empty, must be host:port")
+	}
+	for _, s := range c.Seeds {
+		host, port, err := net.SplitHostPort(strings.TrimSpace(s))
+		if err != nil || host == "" || port == "" || port == "0" {
+			return c, fmt.Errorf("check gossip configuration: seed %q is not host:port", s)
+		}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Observer == nil {
+		c.Observer = noObserver{}
+	}
+	return c, nil
+}
