@@ -1,0 +1,77 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// ErrUnknownOutcome is matched by the error of a changing call that was sent
+// and got no answer: it may have been done, and may yet be.
+var ErrUnknownOutcome = errors.New("outcome unknown")
+
+// Detail returns the ErrorDetail that a server sent with an error, or nil when
+// the error did not come from one. The Reason in it is a stable word.
+func Detail(err error) *leaseholdv1.ErrorDetail { return leaseholdv1.DetailOf(err) }
+
+// UnreachableError says that none of the servers answers, and why not.
+type UnreachableError struct {
+	Servers []ServerError // in the order of the configuration
+}
+
+// ServerError is one server's failure.
+type ServerError struct {
+	Addr string
+	Err  error
+}
+
+// Error lists the servers with their failures.
+func (e *UnreachableError) Error() string {
+	var b strings.Builder
+	b.WriteString("no server answers: ")
+	for i, s := range e.Servers {
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		fmt.Fprintf(&b, "%s: %s", s.Addr, plain(s.Err))
+	}
+	return b.String()
+}
+
+// GRPCStatus makes status.Code(err) Unavailable.
+func (e *UnreachableError) GRPCStatus() *status.Status {
+	return status.New(codes.Unavailable, e.Error())
+}
+
+// plain takes gRPC's wrapping off a message.
+func plain(err error) string {
+	msg := status.Convert(err).Message()
+	for _, prefix := range []string{"connection error: desc = ", "transport: "} {
+		if i := strings.Index(msg, prefix); i >= 0 {
+			msg = msg[i+len(prefix):]
+		}
+	}
+	return strings.Trim(msg, `"`)
+}
+
+// UnknownOutcomeError is what a changing call ends with when it was sent and
+// the connection broke, or time ran out, before an answer came.
+type UnknownOutcomeError struct {
+	Method string // full name of the gRPC method
+	Err    error  // what happened instead of an answer
+}
+
+// Error says what to do: look before trying again.
+func (e *UnknownOutcomeError) Error() string {
+	return fmt.Sprintf("outcome of %s is unknown, look before trying again: %s", e.Method[strings.LastIndexByte(e.Method, '/')+1:], plain(e.Err))
+}
+
+// Unwrap returns what happened instead of an answer.
+func (e *UnknownOutcomeError) Unwrap() error { return e.Err }
+
+// Is matches ErrUnknownOutcome.
+func (e *UnknownOutcomeError) Is(target error) bool { return target == ErrUnknownOutcome }

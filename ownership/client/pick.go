@@ -1,0 +1,215 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
+)
+
+// probeTimeout is what a server gets to say who leads; a stopped one must not
+// hold up the others for longer.
+const probeTimeout = 2 * time.Second
+
+// probeGrace is what the others get once one server has answered.
+const probeGrace = 300 * time.Millisecond
+
+// answer is what one server said about the cluster.
+type answer struct {
+	addr   string
+	status *leaseholdv1.Status
+	err    error
+}
+
+func (a answer) leads() bool {
+	return a.err == nil && a.status.GetLeaderId() != "" && a.status.GetLeaderId() == a.status.GetServerId()
+}
+
+// pick returns the server to use: the one used before, or after a failure the
+// leader if it answers, else anybody who does, else an *UnreachableError.
+func (c *Client) pick(ctx context.Context) (string, error) {
+	select {
+	case c.picking <- struct{}{}:
+		defer func() { <-c.picking }()
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+	c.mu.Lock()
+	best, closed := c.best, c.closed
+	c.mu.Unlock()
+	if closed {
+		return "", ErrClosed
+	}
+	if best != "" {
+		return best, nil
+	}
+	answers := c.survey(ctx)
+	chosen := prefer(answers)
+	if chosen == "" {
+		return "", unreachable(answers)
+	}
+	c.cfg.Logger.Debug("server chosen", "addr", chosen)
+	c.mu.Lock()
+	c.best = chosen
+	c.mu.Unlock()
+	return chosen, nil
+}
+
+// Servers asks who leads and returns all known addresses in the order to try
+// them: the leader, those that answered, the rest. With no answer at all it
+// returns the known ones with an *UnreachableError.
+func (c *Client) Servers(ctx context.Context) ([]string, error) {
+	answers := c.survey(ctx)
+	var out, silent []string
+	for _, a := range answers {
+		switch {
+		case a.leads():
+			out = append([]string{a.addr}, out...)
+		case a.err == nil:
+			out = append(out, a.addr)
+		default:
+			silent = append(silent, a.addr)
+		}
+	}
+	if len(out) == 0 {
+		return silent, unreachable(answers)
+	}
+	return append(out, silent...), nil
+}
+
+// survey asks all candidates at once for their status, and then, if somebody
+// names a leader that was not among them, that one too. It returns early when
+// a leader has answered: nobody waits for a dead server's timeout.
+func (c *Client) survey(ctx context.Context) []answer {
+	asked := c.candidates()
+	answers := c.ask(ctx, asked)
+	known := make(map[string]bool, len(asked))
+	for _, addr := range asked {
+		known[addr] = true
+	}
+	for _, a := range answers {
+		if a.leads() {
+			return answers
+		}
+	}
+	for _, a := range answers {
+		if a.err != nil || a.status.GetLeaderGrpcAddr() == "" {
+			continue
+		}
+		addr, err := parseServer(a.status.GetLeaderGrpcAddr())
+		if err != nil || known[addr] {
+			continue
+		}
+		known[addr] = true
+		c.learn(addr)
+		answers = append(answers, c.ask(ctx, []string{addr})...)
+	}
+	return answers
+}
+
+// errNotWaited stands for servers that were slower than the leader.
+var errNotWaited = errors.New("has not answered yet")
+
+func (c *Client) ask(ctx context.Context, addrs []string) []answer {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	answers := make([]answer, len(addrs))
+	for i, addr := range addrs {
+		answers[i] = answer{addr: addr, err: errNotWaited}
+	}
+	type numbered struct {
+		i int
+		answer
+	}
+	got := make(chan numbered, len(addrs))
+	var wg sync.WaitGroup
+	for i, addr := range addrs {
+		wg.Go(func() {
+			st, err := c.probe(ctx, addr)
+			got <- numbered{i, answer{addr, st, err}}
+		})
+	}
+	defer wg.Wait() // cancelled calls return at once
+	defer cancel()
+	grace := time.NewTimer(probeTimeout)
+	defer grace.Stop()
+	for range addrs {
+		select {
+		case n := <-got:
+			answers[n.i] = n.answer
+			if n.leads() {
+				return answers
+			}
+			if n.err == nil {
+				grace.Reset(probeGrace)
+			}
+		case <-grace.C:
+			return answers
+		}
+	}
+	return answers
+}
+
+func (c *Client) probe(ctx context.Context, addr string) (*leaseholdv1.Status, error) {
+	cc, err := c.conn(addr)
+	if err != nil {
+		return nil, err
+	}
+	return leaseholdv1.NewClusterServiceClient(cc).GetStatus(ctx, &leaseholdv1.GetStatusRequest{})
+}
+
+// prefer chooses among the answers. Two may both call themselves leader for a
+// moment; the higher term is right. Without one, a server that knows a leader
+// can forward, and one that is ready beats one that is not.
+func prefer(answers []answer) string {
+	var best answer
+	rank := func(a answer) int {
+		switch {
+		case a.leads():
+			return 3
+		case a.status.GetLeaderId() != "" && a.status.GetReady():
+			return 2
+		case a.status.GetLeaderId() != "":
+			return 1
+		}
+		return 0
+	}
+	for _, a := range answers {
+		if a.err != nil {
+			continue
+		}
+		if best.addr == "" || rank(a) > rank(best) ||
+			rank(a) == rank(best) && a.status.GetTerm() > best.status.GetTerm() {
+			best = a
+		}
+	}
+	return best.addr
+}
+
+func unreachable(answers []answer) error {
+	e := &UnreachableError{}
+	for _, a := range answers {
+		if errors.Is(a.err, ErrClosed) {
+			return ErrClosed
+		}
+		e.Servers = append(e.Servers, ServerError{a.addr, a.err})
+	}
+	return e
+}
+
+// pause is a growing, jittered wait between tries.
+type pause struct{ next time.Duration }
+
+func (p *pause) wait(ctx context.Context) error {
+	p.next = min(max(2*p.next, 25*time.Millisecond), 500*time.Millisecond)
+	t := time.NewTimer(p.next/2 + rand.N(p.next))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
