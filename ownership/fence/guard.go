@@ -2,7 +2,7 @@ package fence
 
 import (
 	"context"
-	"sync/atomic"
+	"sync"
 )
 
 // Guard is a resource's side of a claim. It is safe for concurrent use.
@@ -25,31 +25,51 @@ type Counter interface {
 	FencingRejected(reason string)
 }
 
-// Tally is a Counter that adds up. The zero Tally is ready.
+// Tally is a Counter that adds up. The zero Tally is ready. It is safe for
+// concurrent use.
 type Tally struct {
-	checks, stale, otherOwner atomic.Uint64
+	mu                        sync.Mutex // guards the rest
+	checks, stale, otherOwner uint64
 }
 
 // FencingChecked implements Counter.
-func (t *Tally) FencingChecked(n int) { t.checks.Add(uint64(n)) }
+func (t *Tally) FencingChecked(n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.checks += uint64(n)
+}
 
 // FencingRejected implements Counter.
 func (t *Tally) FencingRejected(reason string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if reason == ReasonOtherOwner {
-		t.otherOwner.Add(1)
+		t.otherOwner++
 		return
 	}
-	t.stale.Add(1)
+	t.stale++
 }
 
 // Checks is the number of stamps compared so far.
-func (t *Tally) Checks() uint64 { return t.checks.Load() }
+func (t *Tally) Checks() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.checks
+}
 
 // Rejections is the number of refusals so far, for any reason.
-func (t *Tally) Rejections() uint64 { return t.stale.Load() + t.otherOwner.Load() }
+func (t *Tally) Rejections() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.stale + t.otherOwner
+}
 
 // OtherOwner is the number of refusals with ReasonOtherOwner.
-func (t *Tally) OtherOwner() uint64 { return t.otherOwner.Load() }
+func (t *Tally) OtherOwner() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.otherOwner
+}
 
 // Count tells c about a decision over n stamps that ended with err, which may
 // be nil, a *StaleError or a *ClaimError. Other errors decided nothing and are
