@@ -6,6 +6,7 @@ import "time"
 // are all there are. A number, once given, is never used for anything else.
 type Command interface {
 	number() uint16
+	code(*coder)
 }
 
 // Command numbers. Numbers with the bit mayIgnore are skipped by a server
@@ -41,7 +42,9 @@ type Batch struct {
 	// Wall is the leader's wall clock, for display in the ledger only.
 	Wall time.Time
 	// Requests, when not nil, has one id per command: 0 (none), or a random
-	// id under which a retry of the same proposal is recognised.
+	// id under which a retry of the same proposal is recognised. Neighbours
+	// with the same id are one proposal; an id that comes again later, in this
+	// entry or another, is refused with ReasonUnknownOutcome.
 	Requests []uint64
 	Commands []Command
 }

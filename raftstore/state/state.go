@@ -1,210 +1,116 @@
 package state
 
 import (
-	"io"
 	"iter"
-	"time"
+	"slices"
 )
 
 // State is the whole replicated state. New returns an empty one.
-type State struct{}
+type State struct {
+	clusterID string
+	// index and term are those of the entry applied last; wall is the wall
+	// clock its leader put in, only ever copied into events.
+	index, term uint64
+	wall        int64
 
-// Keyspace is a read-only view of one keyspace and its dense lease table.
-// The pointer stays valid while the reader holds raftstore's read lock.
-type Keyspace struct {
-	ID         KeyspaceID
-	Name       string
-	Partitions uint32
-	Settings   Settings
-	Deleting   bool
-	CreatedAt  Clock
-	// LastJoin is when a session last joined it, for the cold start.
-	LastJoin Clock
-	// Counts, kept up with every change.
-	Owned, Draining, Quarantined int
-}
+	clock     Clock
+	clockTerm uint64 // term of the last clock entry
+	nextSweep Clock  // when what has aged is next cleared away
 
-// Lease is the present state of one partition.
-type Lease struct {
-	Token    Token     // of the last grant; 0: never granted
-	Session  SessionID // 0: unowned
-	Draining bool
-	Since    Clock // last change of owner, to the second
-}
+	lastToken Token
 
-// Move is a drain in progress. There is one per draining lease.
-type Move struct {
-	Partition uint32
-	Token     Token
-	Target    SessionID // 0: release only
-	Reserve   bool
-	Deadline  Clock
-	Started   Clock
-	Cause     Cause
-}
+	servers    []Server // by id
+	leader     string   // server id of the latest Announce
+	leaderTerm uint64
 
-// Slot is what a worker id held when its session ended, kept for it.
-type Slot struct {
-	Worker     string
-	Zone       string
-	Partitions []uint32
-	// Reserved partitions are not granted to others before Until. A slot that
-	// is not reserved is a preference until Until.
-	Reserved bool
-	Until    Clock
-}
+	// sessions is the index, sessionOrder the same by id, and seats the same
+	// by the small number that the dense lease tables hold. Seat 0 is nobody.
+	sessions     map[SessionID]*Session
+	sessionOrder []*Session
+	seats        []*Session
+	freeSeats    []uint32
 
-// Suspect is a partition with failures against it.
-type Suspect struct {
-	Partition   uint32
-	Workers     []string // distinct workers that failed, at most 3 kept
-	Failures    int
-	RetryAt     Clock // not granted before
-	Quarantined bool
-	LastError   string
-}
+	workers     map[string]*Worker
+	workerOrder []*Worker // by id
 
-// SessionState is where a session stands.
-type SessionState uint8
+	keyspaces     map[KeyspaceID]*Keyspace
+	keyspaceNames map[string]*Keyspace
+	keyspaceOrder []*Keyspace // by id
+	lastKeyspace  KeyspaceID  // highest id ever given
+	deleting      int         // keyspaces that wait for their last lease
 
-// A barred session (superseded, evicted) can neither renew nor be granted to.
-const (
-	SessionLive       SessionState = 1
-	SessionLeaving    SessionState = 2
-	SessionSuperseded SessionState = 3
-	SessionEvicted    SessionState = 4
-)
-
-// Session is a read-only view of one session.
-type Session struct {
-	ID          SessionID
-	Worker      string
-	Incarnation uint64
-	State       SessionState
-	Restart     bool // leaving, and coming back
-	TTL         time.Duration
-	Keyspaces   []KeyspaceID
-	Endpoint    string
-	Zone        string
-	Addr        string
-	Capacity    uint32
-	Labels      map[string]string
-	Gossip      bool
-	Opened      Clock
-	Renewal     uint64 // log index of the last renewal
-	Deadline    Clock
-	Held        int // leases, over all keyspaces
-}
-
-// Worker is what is remembered of a worker id across its sessions.
-type Worker struct {
-	ID          string
-	Incarnation uint64    // of the newest session
-	Session     SessionID // the newest one; 0 once it has ended
-	Drained     bool
-	// Opens are the clock readings of the last sessions opened, at most 3,
-	// oldest first: a worker with 3 in 5 minutes is unstable.
-	Opens []Clock
+	owners   nameTable // previous owners of unowned partitions
+	ledger   ledger
+	requests requestWindow
 }
 
 // New returns an empty state, before Bootstrap.
-func New() *State { return &State{} }
-
-// Apply carries out one log entry. It never fails as a whole.
-func (s *State) Apply(index, term uint64, b *Batch) []Result { panic("state: apply") }
+func New() *State {
+	return &State{
+		sessions:      make(map[SessionID]*Session),
+		seats:         []*Session{nil},
+		workers:       make(map[string]*Worker),
+		keyspaces:     make(map[KeyspaceID]*Keyspace),
+		keyspaceNames: make(map[string]*Keyspace),
+		owners:        newNameTable(),
+		requests:      newRequestWindow(),
+	}
+}
 
 // ClusterID is empty before Bootstrap.
-func (s *State) ClusterID() string { panic("state") }
+func (s *State) ClusterID() string { return s.clusterID }
 
 // Applied returns the last applied index and its term.
-func (s *State) Applied() (index, term uint64) { panic("state") }
+func (s *State) Applied() (index, term uint64) { return s.index, s.term }
 
 // Revision is that of the newest event.
-func (s *State) Revision() uint64 { panic("state") }
+func (s *State) Revision() uint64 { return s.ledger.last() }
 
 // Now reads the logical clock.
-func (s *State) Now() Clock { panic("state") }
+func (s *State) Now() Clock { return s.clock }
 
 // LastToken is the highest token granted or raised to so far.
-func (s *State) LastToken() Token { panic("state") }
-
-// Leader returns what the latest Announce said.
-func (s *State) Leader() (Server, bool) { panic("state") }
-
-// Servers returns every server that has announced itself, ordered by id.
-func (s *State) Servers() []Server { panic("state") }
+func (s *State) LastToken() Token { return s.lastToken }
 
 // Keyspace looks up by id.
-func (s *State) Keyspace(id KeyspaceID) (*Keyspace, bool) { panic("state") }
+func (s *State) Keyspace(id KeyspaceID) (*Keyspace, bool) {
+	k, ok := s.keyspaces[id]
+	return k, ok
+}
 
 // KeyspaceByName looks up by name, also one that is being deleted.
-func (s *State) KeyspaceByName(name string) (*Keyspace, bool) { panic("state") }
+func (s *State) KeyspaceByName(name string) (*Keyspace, bool) {
+	k, ok := s.keyspaceNames[name]
+	return k, ok
+}
 
 // Keyspaces yields all keyspaces by id.
-func (s *State) Keyspaces() iter.Seq[*Keyspace] { panic("state") }
+func (s *State) Keyspaces() iter.Seq[*Keyspace] { return slices.Values(s.keyspaceOrder) }
 
 // Session looks up by id.
-func (s *State) Session(id SessionID) (*Session, bool) { panic("state") }
+func (s *State) Session(id SessionID) (*Session, bool) {
+	x, ok := s.sessions[id]
+	return x, ok
+}
 
 // Sessions yields all sessions by id.
-func (s *State) Sessions() iter.Seq[*Session] { panic("state") }
+func (s *State) Sessions() iter.Seq[*Session] { return slices.Values(s.sessionOrder) }
 
 // SessionCount is the number of sessions.
-func (s *State) SessionCount() int { panic("state") }
+func (s *State) SessionCount() int { return len(s.sessionOrder) }
 
 // Worker looks up by worker id.
-func (s *State) Worker(id string) (*Worker, bool) { panic("state") }
+func (s *State) Worker(id string) (*Worker, bool) {
+	w, ok := s.workers[id]
+	return w, ok
+}
 
 // Workers yields all remembered workers by id.
-func (s *State) Workers() iter.Seq[*Worker] { panic("state") }
-
-// Held yields, in no particular but deterministic order, the partitions a
-// session holds in a keyspace. It costs O(held).
-func (s *State) Held(id SessionID, ks KeyspaceID) iter.Seq[uint32] { panic("state") }
-
-// HeldCount is the number of them, O(1).
-func (s *State) HeldCount(id SessionID, ks KeyspaceID) int { panic("state") }
+func (s *State) Workers() iter.Seq[*Worker] { return slices.Values(s.workerOrder) }
 
 // Events appends to buf at most max events after revision and returns it. A
-// revision that has left the ledger gives a *Refusal with ReasonCompacted.
-func (s *State) Events(after uint64, max int, buf []Event) ([]Event, error) { panic("state") }
-
-// Lease returns the state of partition p, which must be below Partitions.
-func (k *Keyspace) Lease(p uint32) Lease { panic("state") }
-
-// Moves yields the drains in progress by partition.
-func (k *Keyspace) Moves() iter.Seq[Move] { panic("state") }
-
-// Move returns the drain in progress of one partition.
-func (k *Keyspace) Move(p uint32) (Move, bool) { panic("state") }
-
-// Slots yields what is kept for worker ids that went, by worker id.
-func (k *Keyspace) Slots() iter.Seq[Slot] { panic("state") }
-
-// Suspects yields partitions with failures, by number.
-func (k *Keyspace) Suspects() iter.Seq[Suspect] { panic("state") }
-
-// Suspect returns the failures of one partition.
-func (k *Keyspace) Suspect(p uint32) (Suspect, bool) { panic("state") }
-
-// Check verifies every invariant and returns the first that is broken.
-func (s *State) Check() error { panic("state") }
-
-// AppendBatch appends the encoding of a batch, version byte first.
-func AppendBatch(dst []byte, b *Batch) ([]byte, error) { panic("state") }
-
-// DecodeBatch is the inverse of AppendBatch. Input is not trusted.
-func DecodeBatch(src []byte) (*Batch, error) { panic("state") }
-
-// Snapshot captures the state for Write. It copies what is dense and must be
-// called while nothing applies; Write may run while applies go on.
-func (s *State) Snapshot() *Snapshot { panic("state") }
-
-// Snapshot is a frozen copy.
-type Snapshot struct{}
-
-// Write encodes the snapshot with a header and a CRC-32C at the end.
-func (p *Snapshot) Write(w io.Writer) error { panic("state") }
-
-// Restore reads what Write wrote and checks sum and invariants.
-func Restore(r io.Reader) (*State, error) { panic("state") }
+// revision that has left the ledger, or has not been reached, gives a
+// *Refusal with ReasonCompacted and the oldest revision to resume from.
+func (s *State) Events(after uint64, max int, buf []Event) ([]Event, error) {
+	return s.ledger.read(after, max, buf)
+}
