@@ -22,11 +22,14 @@ type Store interface {
 	Notify(ch chan<- struct{}) (stop func())
 }
 
-// Proposer is the leader's right to propose, in one term. Commands of one call
-// stay together in one log entry.
+// Proposer is the leader's right to propose, in one term; *raftstore.Lead is
+// one. Commands of one call stay together in one log entry, and it fills in
+// their term.
 type Proposer interface {
 	Propose(ctx context.Context, cmds ...state.Command) ([]state.Result, error)
-	Term() uint64
+	// Ahead is how much time has passed since the log last moved the logical
+	// clock.
+	Ahead() time.Duration
 }
 
 // Clock never goes back; bootclock.Clock is one.
@@ -127,7 +130,7 @@ func (c *Controller) Lead(ctx context.Context, p Proposer) error {
 		clear(c.views)
 	}()
 	if err := newTerm(c, p).run(ctx); err != nil {
-		return fmt.Errorf("lead term %d: %w", p.Term(), err)
+		return fmt.Errorf("lead: %w", err)
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ func (c *Controller) MoveTo(ctx context.Context, ks state.KeyspaceID, partition 
 	if p == nil {
 		return ErrNotLeading
 	}
-	cmd, err := c.moveCommand(ks, partition, worker, p.Term())
+	cmd, err := c.moveCommand(ks, partition, worker)
 	if err != nil || cmd == nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func (c *Controller) MoveTo(ctx context.Context, ks state.KeyspaceID, partition 
 }
 
 // moveCommand checks a move against the present state; nil when nothing is to do.
-func (c *Controller) moveCommand(ks state.KeyspaceID, partition uint32, worker string, term uint64) (cmd state.Command, err error) {
+func (c *Controller) moveCommand(ks state.KeyspaceID, partition uint32, worker string) (cmd state.Command, err error) {
 	refuse := func(why state.Reason, field, value, limit string) {
 		err = &state.Refusal{Reason: why, What: "move partition", Field: field, Value: value, Limit: limit}
 	}
@@ -78,13 +78,13 @@ func (c *Controller) moveCommand(ks state.KeyspaceID, partition uint32, worker s
 		case to.Capacity > 0 && to.Held >= int(to.Capacity):
 			refuse(state.ReasonConflict, "worker", worker, "a worker below its capacity of "+strconv.FormatUint(uint64(to.Capacity), 10))
 		case lease.Session == 0:
-			cmd = &state.Grant{Term: term, Keyspace: ks, Cause: state.CauseOperator,
+			cmd = &state.Grant{Keyspace: ks, Cause: state.CauseOperator,
 				Items: []state.GrantItem{{Partition: partition, LastToken: lease.Token, Session: to.ID}}}
 		default:
 			if m, moving := k.Move(partition); moving && m.Target == to.ID {
 				return
 			}
-			cmd = &state.Drain{Term: term, Keyspace: ks, Cause: state.CauseOperator, Timeout: k.Settings.HandoffTimeout,
+			cmd = &state.Drain{Keyspace: ks, Cause: state.CauseOperator, Timeout: k.Settings.HandoffTimeout,
 				Items: []state.DrainItem{{Partition: partition, Token: lease.Token, Target: to.ID}}}
 		}
 	})

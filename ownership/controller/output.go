@@ -35,16 +35,15 @@ type Grant struct {
 	Session   state.SessionID
 }
 
-// Drain asks the holder of Token to finish, for Target (0: for nobody).
+// Drain asks the holder of Token to finish, for Target (0: for nobody), or
+// changes the target of a drain in progress. The state machine sees to it that
+// a second drain does not prolong the first.
 type Drain struct {
 	Partition uint32
 	Cause     state.Cause
 	Reserve   bool
 	Token     state.Token
 	Target    state.SessionID
-	// Deadline is that of the drain in progress when only its target changes,
-	// else 0: the keyspace's handoff timeout from now.
-	Deadline state.Clock
 }
 
 // Revoke takes a fenced lease back from a session.

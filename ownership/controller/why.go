@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -72,7 +73,7 @@ func (c *Controller) Why(ks state.KeyspaceID, p uint32) (Reason, error) {
 
 func (p *published) why(partition uint32) Reason {
 	i, ok := slices.BinarySearchFunc(p.unowned, partition, func(u Unowned, p uint32) int {
-		return int(int64(u.Partition) - int64(p))
+		return cmp.Compare(u.Partition, p)
 	})
 	switch {
 	case ok:
@@ -93,10 +94,7 @@ func (c *Controller) Stuck() []StuckMove {
 		all = append(all, p.stuck...)
 	}
 	slices.SortFunc(all, func(a, b StuckMove) int {
-		if a.Keyspace != b.Keyspace {
-			return int(a.Keyspace) - int(b.Keyspace)
-		}
-		return int(int64(a.Partition) - int64(b.Partition))
+		return cmp.Or(cmp.Compare(a.Keyspace, b.Keyspace), cmp.Compare(a.Partition, b.Partition))
 	})
 	return all
 }

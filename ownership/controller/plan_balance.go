@@ -1,0 +1,239 @@
+package controller
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/leasehold-dev/leasehold/raftstore/state"
+)
+
+// even moves partitions that have a good owner: back to a worker that returned,
+// and from the heaviest to those that have too little.
+func (p *planner) even() {
+	var live []int32
+	total := 0
+	for i := range p.in.Workers {
+		if p.in.Workers[i].mayReceive() {
+			live = append(live, int32(i))
+			total += int(p.load[i])
+		}
+	}
+	p.share(live, total)
+	for _, i := range live {
+		if p.fair[i] > 0 {
+			p.out.Imbalance = max(p.out.Imbalance, p.relative(i))
+		}
+	}
+	if len(live) < 2 {
+		return
+	}
+	b := &balance{planner: p, budget: inFlight(len(p.in.Owners)) - p.flying}
+	b.give = make([]int32, len(p.in.Workers))
+	b.need = make([]int32, len(p.in.Workers))
+	b.giveBack()
+	b.weigh()
+	b.match()
+}
+
+// balance is the working set of evening out.
+type balance struct {
+	*planner
+	budget int
+	// give is how many a worker should lose, need how many it should get.
+	give, need []int32
+	moved      []uint32 // partitions that giveBack has put under way, sorted
+}
+
+// weigh decides who gives and who gets how many. Nothing happens within 10 %
+// of the fair share; a worker below it is filled to its share from the
+// heaviest, so that the first to lose are those above. A worker that holds
+// nothing while another holds several is below its share whatever the sizes.
+func (b *balance) weigh() {
+	wanted := 0
+	for _, i := range b.who {
+		w := &b.in.Workers[i]
+		fill := b.fill(i)
+		if b.load[i] >= fill || float64(b.load[i]) >= underload*b.fair[i]-epsilon {
+			continue
+		}
+		switch until := w.unsettled(b.in.Now); {
+		case w.doubted(b.in.Now):
+			b.wakeAt(w.GossipUntil)
+		case until > 0:
+			b.wakeAt(until)
+		default:
+			b.need[i] = fill - b.load[i]
+			wanted += int(b.need[i])
+		}
+	}
+	after := slices.Clone(b.load)
+	b.level(wanted, after)
+	b.shed(after)
+}
+
+// level takes n partitions from the heaviest, one at a time, as long as they
+// are above their share.
+func (b *balance) level(n int, after []int32) {
+	saved := b.load
+	b.load = after
+	defer func() { b.load = saved }()
+	h := b.loads(-1, b.who, func(i int32) bool { return b.mayGive(i) && after[i] > b.fill(i) })
+	for ; n > 0 && h.first() != nobody; n-- {
+		d := h.first()
+		b.give[d]++
+		after[d]--
+		h.again(after[d] > b.fill(d))
+	}
+	for _, i := range b.who {
+		after[i] += b.need[i]
+	}
+}
+
+// shed takes from workers that are more than 10 % above their share although
+// nobody is short, and gives to the lightest.
+func (b *balance) shed(after []int32) {
+	saved := b.load
+	b.load = after
+	defer func() { b.load = saved }()
+	var h *loads
+	for _, d := range b.who {
+		if !b.mayGive(d) || after[d] <= b.most(d) {
+			continue
+		}
+		down := max(b.top(d), int32(math.Floor(b.fair[d]*settled+epsilon)))
+		for after[d] > down {
+			if h == nil {
+				h = b.loads(1, b.who, func(i int32) bool {
+					w := &b.in.Workers[i]
+					return after[i] < b.top(i) && !w.doubted(b.in.Now) && w.unsettled(b.in.Now) == 0
+				})
+			}
+			r := h.first()
+			if r == nobody {
+				return
+			}
+			b.give[d]++
+			after[d]--
+			b.need[r]++
+			after[r]++
+			h.again(after[r] < b.top(r))
+		}
+	}
+}
+
+// mayGive: a worker that gossip doubts is left in peace.
+func (b *balance) mayGive(i int32) bool { return !b.in.Workers[i].doubted(b.in.Now) }
+
+// match picks the partitions: first those that the ring wishes on a worker
+// that needs some, then any. It starts only what may be under way at once.
+func (b *balance) match() {
+	wanted := 0
+	for _, n := range b.need {
+		wanted += int(n)
+	}
+	b.out.Wanted += wanted
+	if wanted == 0 || !b.isQuiet() {
+		return
+	}
+	free := 0 // how many more may fly towards the receivers
+	for _, i := range b.who {
+		b.inbound[i] = min(max(perReceiver-b.inbound[i], 0), b.need[i])
+		free += int(b.inbound[i])
+	}
+	b.budget = min(b.budget, free)
+	for _, wished := range []bool{true, false} {
+		b.pick(wished)
+	}
+}
+
+// isQuiet: balance waits until the set of workers has not changed for a
+// while, but not for ever.
+func (b *balance) isQuiet() bool {
+	at := min(b.in.LastChange+quietFor, b.in.FirstChange+quietMax)
+	b.wakeAt(at)
+	return b.in.Now >= at
+}
+
+// pick walks over the partitions of those that give. inbound is by now what
+// may still be started towards each receiver.
+func (b *balance) pick(wished bool) {
+	move, next := 0, 0
+	for q, o := range b.in.Owners {
+		if b.budget <= 0 {
+			return
+		}
+		part := uint32(q)
+		for move < len(b.in.Moves) && b.in.Moves[move].Partition < part {
+			move++
+		}
+		if o < 0 || b.give[o] <= 0 || move < len(b.in.Moves) && b.in.Moves[move].Partition == part {
+			continue
+		}
+		to := b.wish(part)
+		if !wished {
+			to, next = b.nextReceiver(next)
+		}
+		if to == nobody || to == o || b.inbound[to] <= 0 || !b.movable(part) {
+			continue
+		}
+		b.start(part, o, to, b.evenCause(to))
+		next++
+	}
+}
+
+func (b *balance) nextReceiver(from int) (worker int32, at int) {
+	for k := range b.who {
+		at := (from + k) % len(b.who)
+		if b.inbound[b.who[at]] > 0 {
+			return b.who[at], at
+		}
+	}
+	return nobody, from
+}
+
+// movable: not moved lately, not under way already, not under suspicion.
+func (b *balance) movable(part uint32) bool {
+	if until := b.in.Cool[part]; until > b.in.Now {
+		b.wakeAt(until)
+		return false
+	}
+	if _, ok := slices.BinarySearch(b.moved, part); ok {
+		return false
+	}
+	return !b.suspected(part)
+}
+
+func (b *balance) suspected(part uint32) bool {
+	_, ok := slices.BinarySearchFunc(b.in.Suspects, part, func(s Suspect, p uint32) int {
+		return cmp.Compare(s.Partition, p)
+	})
+	return ok
+}
+
+// start writes the drain and books it.
+func (b *balance) start(part uint32, from, to int32, cause state.Cause) {
+	b.out.Drains = append(b.out.Drains, Drain{
+		Partition: part, Cause: cause,
+		Token: b.in.Tokens[part], Target: b.in.Workers[to].Session,
+	})
+	at, _ := slices.BinarySearch(b.moved, part)
+	b.moved = slices.Insert(b.moved, at, part)
+	b.budget--
+	b.load[from]--
+	b.load[to]++
+	if cause != state.CauseRestart {
+		b.give[from]--
+		b.need[to]--
+		b.inbound[to]--
+		b.out.Wanted--
+	}
+}
+
+// evenCause: a session that has opened lately is still joining.
+func (b *balance) evenCause(to int32) state.Cause {
+	if b.in.Now-b.in.Workers[to].Opened < 5*coolDown {
+		return state.CauseJoin
+	}
+	return state.CauseBalance
+}
