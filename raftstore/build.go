@@ -1,0 +1,260 @@
+package raftstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/leasehold-dev/leasehold/raftstore/state"
+)
+
+// entry is a log entry in the making or in flight.
+type entry struct {
+	parts   []part
+	count   int // commands
+	size    int
+	ticks   int           // 1: starts with a Tick of ours, which nobody waits for
+	reading time.Duration // of the leader's clock, when it carries time
+	start   time.Time
+}
+
+// part is a run of commands of one proposal.
+type part struct {
+	p        *proposal
+	from, to int
+}
+
+// applied is what the state machine answers to an entry.
+type applied struct {
+	results     []state.Result
+	index, term uint64
+}
+
+// builder turns proposals into log entries. Its one goroutine decides the order
+// of the log.
+type builder struct {
+	*proposer
+	clock   *leaderClock
+	wall    func() time.Time
+	metrics Observer
+	apply   func(data []byte) raft.ApplyFuture
+	waiters sync.WaitGroup
+}
+
+// run builds until ctx ends.
+func (b *builder) run(ctx context.Context) {
+	for {
+		if e := b.next(); e != nil {
+			b.send(e)
+			continue
+		}
+		select {
+		case <-b.wake:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// next takes what waits, up to the limit of one entry; nil if there is nothing
+// or too much is in flight already.
+func (b *builder) next() *entry {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.inflight >= urgentSlots || b.phase == phaseClosed {
+		return nil
+	}
+	e := &entry{size: entryHead}
+	for l := range lanes {
+		if b.phase == phaseStarting && l > laneStart {
+			break
+		}
+		if l == lanePlain && b.inflight >= plainSlots {
+			break
+		}
+		if !b.fillLocked(e, l) {
+			break
+		}
+	}
+	if len(e.parts) == 0 {
+		return nil
+	}
+	b.inflight++
+	return e
+}
+
+// fillLocked moves proposals of a lane into e and reports whether the lane is
+// empty. A group goes whole into one entry if it fits into any.
+func (b *builder) fillLocked(e *entry, l lane) bool {
+	queue := b.queues[l]
+	n := 0
+	for ; n < len(queue); n++ {
+		p := queue[n]
+		if p == b.reading {
+			b.reading = nil // who reads from now on needs a later barrier
+		}
+		if p.abandoned {
+			b.settleLocked(p, units(len(p.cmds))-p.taken, context.Canceled, nil)
+			continue
+		}
+		if len(p.cmds) == 0 {
+			p.taken = 1
+			e.parts = append(e.parts, part{p: p})
+			continue
+		}
+		if e.size+p.size > maxEntry && p.size <= maxEntry-entryHead {
+			break
+		}
+		from := p.taken
+		for p.taken < len(p.cmds) && e.size+p.sizes[p.taken] <= maxEntry {
+			e.size += p.sizes[p.taken]
+			p.taken++
+		}
+		if p.taken > from {
+			e.parts = append(e.parts, part{p: p, from: from, to: p.taken})
+			e.count += p.taken - from
+		}
+		if p.taken < len(p.cmds) {
+			break
+		}
+	}
+	clear(queue[:n]) // let go of them
+	if n == len(queue) {
+		b.queues[l] = queue[:0]
+		return true
+	}
+	b.queues[l] = queue[n:]
+	return false
+}
+
+// send encodes e, hands it to Raft and leaves a goroutine waiting for it.
+func (b *builder) send(e *entry) {
+	e.start = time.Now()
+	batch := state.Batch{Wall: b.wall()}
+	batch.Commands = make([]state.Command, 0, e.count+1)
+	for _, pt := range e.parts {
+		batch.Commands = append(batch.Commands, pt.p.cmds[pt.from:pt.to]...)
+	}
+	if needsTick(batch.Commands) {
+		batch.Commands = slices.Insert(batch.Commands, 0, state.Command(&state.Tick{}))
+		e.ticks = 1
+	}
+	n := e.ticks
+	for _, pt := range e.parts {
+		for i := pt.from; i < pt.to; i++ {
+			if pt.p.request != 0 {
+				if batch.Requests == nil {
+					batch.Requests = make([]uint64, len(batch.Commands))
+				}
+				batch.Requests[n] = requestID(pt.p.request, i)
+			}
+			n++
+		}
+	}
+	e.reading = b.clock.stamp(batch.Commands)
+	var data []byte // stays nil for a mere barrier
+	if e.count > 0 {
+		b.metrics.BatchCommands(e.count)
+		var err error
+		if data, err = state.AppendBatch(make([]byte, 0, e.size), &batch); err != nil {
+			b.settle(e, fmt.Errorf("encode entry: %w", err), nil, nil)
+			return
+		}
+	}
+	f := b.apply(data)
+	b.waiters.Go(func() {
+		err := f.Error()
+		if err == nil {
+			switch r := f.Response().(type) {
+			case *applied:
+				b.clock.confirm(e.reading)
+				b.metrics.CommitSeconds(time.Since(e.start).Seconds())
+				b.settle(e, nil, nil, r)
+				return
+			case error:
+				err = r
+			}
+		}
+		notWritten, unknown := b.classify(err)
+		b.settle(e, notWritten, unknown, nil)
+	})
+}
+
+// needsTick reports whether a command counts time from the clock's reading
+// before any other command has brought it up to date. A session opened between
+// two ticks would otherwise lose the time since the first.
+func needsTick(cmds []state.Command) bool {
+	for _, c := range cmds {
+		switch c.(type) {
+		case *state.Tick, *state.KeepAlive, *state.Expire:
+			return false
+		case *state.OpenSession, *state.JoinKeyspace, *state.UpdateKeyspace, *state.CreateKeyspace,
+			*state.Drain, *state.Grant, *state.Release:
+			return true
+		}
+	}
+	return false
+}
+
+// classify sorts Raft's errors into those that say that nothing was written,
+// and the others.
+func (b *builder) classify(err error) (notWritten, unknown error) {
+	switch {
+	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress),
+		errors.Is(err, raft.ErrEnqueueTimeout):
+		return &NotLeaderError{LeaderID: b.leader()}, nil
+	default:
+		return nil, fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
+	}
+}
+
+// settle gives the outcome of an entry to its proposals.
+func (b *builder) settle(e *entry, notWritten, unknown error, r *applied) {
+	b.mu.Lock()
+	b.inflight--
+	var finished []*proposal
+	at := e.ticks
+	for _, pt := range e.parts {
+		n := pt.to - pt.from
+		if r != nil {
+			copy(pt.p.results[pt.from:pt.to], r.results[at:at+n])
+			pt.p.index, pt.p.term = r.index, r.term
+		}
+		at += n
+		if b.settleLocked(pt.p, units(n), notWritten, unknown) {
+			finished = append(finished, pt.p)
+		}
+	}
+	b.mu.Unlock()
+	b.signal()
+	finish(finished)
+}
+
+// quiesce waits until nothing is in flight, or ctx ends.
+func (b *builder) quiesce(ctx context.Context) {
+	done := make(chan struct{})
+	go func() {
+		b.waiters.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+// requestID derives the id of the i-th command of a request.
+func requestID(request uint64, i int) uint64 {
+	if i == 0 {
+		return request
+	}
+	x := request + uint64(i)*0x9e3779b97f4a7c15 // splitmix64
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return (x ^ x>>31) | 1
+}

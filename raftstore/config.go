@@ -1,0 +1,173 @@
+package raftstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/leasehold-dev/leasehold/raftstore/state"
+)
+
+// Clock measures time that passes. It never goes back and should count
+// suspend; ownership/bootclock has one.
+type Clock interface {
+	Now() time.Duration
+}
+
+// Network is what the servers talk over: TCP, TLS, or a test's own.
+type Network interface {
+	// Listen opens addr for the other servers.
+	Listen(addr string) (net.Listener, error)
+	// Dial connects to another server's advertised address.
+	Dial(addr string, timeout time.Duration) (net.Conn, error)
+}
+
+// Config says how a Store works. Zero values take the default.
+type Config struct {
+	// ServerID names this server in the Raft group. With a Dir it may be left
+	// empty after the first start; a stored id wins, and another one given is
+	// refused with an *IdentityError.
+	ServerID string
+	// Dir is the data directory, created with mode 0700. Empty: everything is
+	// kept in memory and gone with the process.
+	Dir string
+	// RaftAddr is where to listen for the other servers. Empty: this server is
+	// alone and listens nowhere.
+	RaftAddr string
+	// Advertise is the address the other servers dial, host:port. Default: the
+	// one that the listener reports, which must then be reachable by them.
+	Advertise string
+	// Announce is published by every term's leader: how to reach it. ID and
+	// RaftAddr are filled in.
+	Announce state.Server
+	// Clock measures the time that goes into the log. Default: the process's
+	// monotonic clock.
+	Clock Clock
+	// Wall reads the wall clock, for display and for the first token of a new
+	// cluster. Default time.Now. A clock before 2025 is refused by New.
+	Wall func() time.Time
+	// Logger, default slog.Default().
+	Logger *slog.Logger
+	// Metrics may be nil.
+	Metrics Observer
+
+	// ElectionTimeout is after how long without contact a follower stands for
+	// election (one to three times this), and the heartbeat timeout; a leader
+	// without a quorum steps down after half of it. Default 500 ms, least 50 ms.
+	ElectionTimeout time.Duration
+	// CommitTimeout is how soon an idle follower hears of a commit (one to two
+	// times this). The leader, which serves, does not wait for it. Default 20 ms.
+	CommitTimeout time.Duration
+	// KeepAliveGather is how long the first keep-alive waits for others to
+	// share its log entry. Default 20 ms.
+	KeepAliveGather time.Duration
+	// HangBound is after how long a hanging disk operation makes this server
+	// stop sending heartbeats, so that another becomes leader. Default 2 s.
+	HangBound time.Duration
+	// HangExit is after how long a hanging disk operation ends Run. Default 20 s.
+	HangExit time.Duration
+	// SnapshotThreshold is after how many log entries a snapshot is taken
+	// (looked at every SnapshotInterval), TrailingLogs how many entries are kept
+	// behind it for servers that come back. Defaults 16384, 30 s, 16384.
+	SnapshotThreshold uint64
+	SnapshotInterval  time.Duration
+	TrailingLogs      uint64
+
+	// Lead is called with each term in which this server leads, after the log of
+	// all earlier terms has been applied and the term announced. Its context ends
+	// with the role, cause ErrLostLeadership (or the cause of Run's context), and
+	// it must then return soon: no later term starts before. When it returns an
+	// error before that, leadership is handed to another server, or, with none
+	// there, Lead is called again a second later.
+	Lead func(ctx context.Context, l *Lead) error
+	// OnApply is called after each applied command entry with the events
+	// (from, to] that it made, under the write lock of the state: it must be
+	// quick, must not block and must not call the Store. It is not called for
+	// entries that arrived inside a snapshot; only followers receive those.
+	OnApply func(s *state.State, from, to, index uint64)
+
+	// Network, default plain TCP.
+	Network Network
+
+	hooks hooks
+}
+
+// hooks are for tests of this package.
+type hooks struct {
+	wrapLog func(logStore) logStore // between the checks of disk.go and the WAL
+	vfs     any                     // types.VFS of raft-wal
+}
+
+// firstWall is the earliest wall clock that is believed.
+var firstWall = time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// monotonic is the default Clock.
+type monotonic struct{ start time.Time }
+
+func (m monotonic) Now() time.Duration { return time.Since(m.start) }
+
+// withDefaults fills in what is zero and checks the rest.
+func (c Config) withDefaults() (Config, error) {
+	set := func(d *time.Duration, def time.Duration) {
+		if *d == 0 {
+			*d = def
+		}
+	}
+	set(&c.ElectionTimeout, 500*time.Millisecond)
+	set(&c.CommitTimeout, 20*time.Millisecond)
+	set(&c.KeepAliveGather, 20*time.Millisecond)
+	set(&c.HangBound, 2*time.Second)
+	set(&c.HangExit, 20*time.Second)
+	set(&c.SnapshotInterval, 30*time.Second)
+	if c.SnapshotThreshold == 0 {
+		c.SnapshotThreshold = 16384
+	}
+	if c.TrailingLogs == 0 {
+		c.TrailingLogs = 16384
+	}
+	if c.Clock == nil {
+		c.Clock = monotonic{time.Now()}
+	}
+	if c.Wall == nil {
+		c.Wall = time.Now
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.Metrics == nil {
+		c.Metrics = noObserver{}
+	}
+	if c.Network == nil {
+		c.Network = tcp{}
+	}
+	return c, c.validate()
+}
+
+func (c *Config) validate() error {
+	var errs []error
+	least := func(field string, got, min time.Duration) {
+		if got < min {
+			errs = append(errs, fmt.Errorf("%s %v: must be at least %v", field, got, min))
+		}
+	}
+	least("election timeout", c.ElectionTimeout, 50*time.Millisecond)
+	least("commit timeout", c.CommitTimeout, time.Millisecond)
+	least("keep-alive gather time", c.KeepAliveGather, time.Millisecond)
+	least("disk hang bound", c.HangBound, c.ElectionTimeout)
+	least("disk hang exit", c.HangExit, c.HangBound)
+	least("snapshot interval", c.SnapshotInterval, 5*time.Millisecond)
+	if c.ServerID == "" && c.Dir == "" {
+		errs = append(errs, errors.New("server id: must not be empty without a data directory"))
+	}
+	if len(c.ServerID) > state.MaxNameLen {
+		errs = append(errs, fmt.Errorf("server id %.64q: must have at most %d bytes", c.ServerID, state.MaxNameLen))
+	}
+	if now := c.Wall(); now.Before(firstWall) {
+		errs = append(errs, fmt.Errorf("wall clock %s: must be after %s, set the clock of this machine",
+			now.UTC().Format(time.RFC3339), firstWall.Format(time.RFC3339)))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,152 @@
+package raftstore
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+	wal "github.com/hashicorp/raft-wal"
+	"github.com/hashicorp/raft-wal/segment"
+	"github.com/hashicorp/raft-wal/types"
+)
+
+// files are what a Store keeps on disk, or in memory.
+type files struct {
+	dir  string // "" in memory
+	lock *dirLock
+	id   string
+	log  *checkedLog
+	// snaps holds the snapshots; snapIndex is the log index of the newest.
+	snaps     raft.SnapshotStore
+	snapIndex uint64
+}
+
+// path names a file for messages.
+func (f *files) path(name string) string {
+	if f.dir == "" {
+		return "memory:" + name
+	}
+	return filepath.Join(f.dir, name)
+}
+
+// openFiles opens the data directory and verifies everything in it that a later
+// step would take on trust.
+func openFiles(c *Config, logger hclog.Logger, s *Store) (*files, error) {
+	f := &files{dir: c.Dir, id: c.ServerID}
+	d := newDisk(c, f.path("log"), s.fail)
+	s.disk = d
+	if c.Dir == "" {
+		f.log = &checkedLog{logStore: c.wrap(memoryLog{raft.NewInmemStore()}), disk: d}
+		f.snaps = raft.NewInmemSnapshotStore()
+		return f, nil
+	}
+	if err := f.open(c, logger, s); err != nil {
+		return nil, errors.Join(err, f.close())
+	}
+	return f, nil
+}
+
+func (f *files) open(c *Config, logger hclog.Logger, s *Store) (err error) {
+	if err := os.MkdirAll(f.path("log"), 0o700); err != nil {
+		return fmt.Errorf("create data directory: %w", err)
+	}
+	if f.lock, err = lockDir(f.dir); err != nil {
+		return err
+	}
+	if f.id, err = identify(f.dir, c.ServerID); err != nil {
+		return err
+	}
+	if f.snaps, f.snapIndex, err = openSnapshots(f.dir, logger, s.install); err != nil {
+		return err
+	}
+	w, err := openWAL(f.path("log"), c.hooks.vfs, logger)
+	if err != nil {
+		return err
+	}
+	f.log = &checkedLog{logStore: c.wrap(w), disk: s.disk}
+	return f.verify()
+}
+
+// verify reads the whole log: Raft would panic over an entry that cannot be
+// read when it comes to it, or do without one that is missing.
+func (f *files) verify() error {
+	first, err := f.log.FirstIndex()
+	if err != nil {
+		return &StorageError{Op: "read log", Path: f.path("log"), Err: err}
+	}
+	last, err := f.log.LastIndex()
+	if err != nil {
+		return &StorageError{Op: "read log", Path: f.path("log"), Err: err}
+	}
+	if last > 0 && first > f.snapIndex+1 {
+		return &StorageError{Op: "read log", Path: f.path("log"), Err: fmt.Errorf(
+			"%w: it starts at entry %d, but the newest snapshot ends at %d", ErrCorrupt, first, f.snapIndex)}
+	}
+	for i := first; last > 0 && i <= last; i++ {
+		var l raft.Log
+		if err := f.log.GetLog(i, &l); err != nil {
+			if errors.Is(err, raft.ErrLogNotFound) {
+				err = &StorageError{Op: "read log", Path: f.path("log"), Err: fmt.Errorf("%w: entry %d is missing", ErrCorrupt, i)}
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// hasState reports whether the server has ever been part of a group.
+func (f *files) hasState() (bool, error) {
+	has, err := raft.HasExistingState(f.log, f.log, f.snaps)
+	if err != nil {
+		return false, fmt.Errorf("look for a log: %w", err)
+	}
+	return has, nil
+}
+
+func (f *files) close() error {
+	var errs []error
+	if f.log != nil {
+		if err := f.log.Close(); err != nil {
+			errs = append(errs, fmt.Errorf("close log: %w", err))
+		}
+	}
+	if f.lock != nil {
+		errs = append(errs, f.lock.release())
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Config) wrap(l logStore) logStore {
+	if c.hooks.wrapLog != nil {
+		return c.hooks.wrapLog(l)
+	}
+	return l
+}
+
+// openWAL opens the log after checking what raft-wal would mend by dropping it.
+func openWAL(dir string, vfs any, logger hclog.Logger) (w *wal.WAL, err error) {
+	defer func() {
+		// bbolt panics over some of what it finds in a broken file.
+		if p := recover(); p != nil {
+			w, err = nil, &StorageError{Op: "open log", Path: dir, Err: fmt.Errorf("%w: %v", ErrCorrupt, p)}
+		}
+	}()
+	if err := checkTail(dir); err != nil {
+		return nil, err
+	}
+	if v, ok := vfs.(types.VFS); ok {
+		w, err = wal.Open(dir, wal.WithLogger(logger), wal.WithSegmentSize(segmentSize), wal.WithSegmentFiler(segment.NewFiler(dir, v)))
+	} else {
+		w, err = wal.Open(dir, wal.WithLogger(logger), wal.WithSegmentSize(segmentSize))
+	}
+	if err != nil {
+		if errors.Is(err, types.ErrCorrupt) {
+			err = fmt.Errorf("%w: %w", ErrCorrupt, err)
+		}
+		return nil, &StorageError{Op: "open log", Path: dir, Err: err}
+	}
+	return w, nil
+}

@@ -1,0 +1,35 @@
+package raftstore
+
+// Observer is told figures as they arise. Its methods are called on hot paths
+// and from several goroutines: they must not block.
+type Observer interface {
+	// CommitSeconds is the time from building a log entry to its results.
+	CommitSeconds(s float64)
+	// FsyncSeconds is how long a synced write took; store is "log" or "stable".
+	FsyncSeconds(store string, s float64)
+	// BatchCommands is how many commands one entry carries.
+	BatchCommands(n int)
+	// KeepAlives counts n renewals that ended the same way: "renewed",
+	// "refused" (by the state) or "failed" (not committed).
+	KeepAlives(n int, outcome string)
+	// SessionsExpired counts sessions that this server, as leader, has expired.
+	SessionsExpired(n int)
+	// LeaderChange is called when this server hears of another leader.
+	LeaderChange()
+	// SnapshotSeconds is how long a snapshot took to write.
+	SnapshotSeconds(s float64)
+	// DiskHangs is called when a disk operation passes Config.HangBound.
+	DiskHangs()
+}
+
+// noObserver takes the place of a nil Config.Metrics.
+type noObserver struct{}
+
+func (noObserver) CommitSeconds(float64)        {}
+func (noObserver) FsyncSeconds(string, float64) {}
+func (noObserver) BatchCommands(int)            {}
+func (noObserver) KeepAlives(int, string)       {}
+func (noObserver) SessionsExpired(int)          {}
+func (noObserver) LeaderChange()                {}
+func (noObserver) SnapshotSeconds(float64)      {}
+func (noObserver) DiskHangs()                   {}

@@ -1,0 +1,119 @@
+package raftstore
+
+import (
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// Status is a server's view of the group.
+type Status struct {
+	ServerID string
+	// State is "leader", "follower", "candidate", or "stopped".
+	State    string
+	Term     uint64
+	LeaderID string // empty: none known
+	// LastContact is how long ago this server last heard of a leader: the age of
+	// what View shows. 0 on the leader; -1: never.
+	LastContact  time.Duration
+	AppliedIndex uint64 // of the state
+	CommitIndex  uint64
+	LastIndex    uint64 // of the log
+	Peers        []PeerStatus
+}
+
+// PeerStatus is one server of the group, this one included.
+type PeerStatus struct {
+	Peer
+	Voter bool
+	// LastContact is how long ago the server last answered this one, if this one
+	// is the leader; -1: not since it leads, or this one does not lead.
+	LastContact time.Duration
+	// LastIndex of its log, as far as the leader knows; 0: not known.
+	LastIndex uint64
+}
+
+// Peer is a server of the Raft group.
+type Peer struct {
+	ID, RaftAddr string
+}
+
+// Status may be called at any time.
+func (s *Store) Status() Status {
+	st := Status{ServerID: s.id, State: "stopped", LastContact: -1, AppliedIndex: s.appliedIndex.Load()}
+	r := s.running()
+	if r == nil {
+		return st
+	}
+	switch r.State() {
+	case raft.Leader:
+		st.State, st.LastContact = "leader", 0
+	case raft.Candidate:
+		st.State = "candidate"
+	case raft.Follower:
+		st.State = "follower"
+	}
+	if last := r.LastContact(); st.State != "leader" && !last.IsZero() {
+		st.LastContact = time.Since(last)
+	}
+	_, id := r.LeaderWithID()
+	st.LeaderID = string(id)
+	st.Term, st.CommitIndex, st.LastIndex = r.CurrentTerm(), r.CommitIndex(), r.LastIndex()
+	for _, srv := range r.GetConfiguration().Configuration().Servers {
+		p := PeerStatus{
+			Peer:        Peer{ID: string(srv.ID), RaftAddr: string(srv.Address)},
+			Voter:       srv.Suffrage == raft.Voter,
+			LastContact: -1,
+		}
+		switch {
+		case p.ID == s.id:
+			p.LastContact, p.LastIndex = 0, st.LastIndex
+		case st.State == "leader":
+			p.LastContact, p.LastIndex = s.transport.contact(srv.ID)
+		}
+		st.Peers = append(st.Peers, p)
+	}
+	return st
+}
+
+// LeaderID returns the id of the leader that this server knows of.
+func (s *Store) LeaderID() (id string, ok bool) {
+	r := s.running()
+	if r == nil {
+		return "", false
+	}
+	_, lid := r.LeaderWithID()
+	return string(lid), lid != ""
+}
+
+func (s *Store) leaderID() string {
+	id, _ := s.LeaderID()
+	return id
+}
+
+// IsLeader reports whether this server leads and has taken office: proposals
+// and reads are possible here.
+func (s *Store) IsLeader() bool { return s.leading.Load() != 0 }
+
+// Term is the present one; 0 before Run.
+func (s *Store) Term() uint64 {
+	if r := s.running(); r != nil {
+		return r.CurrentTerm()
+	}
+	return 0
+}
+
+// LastContact is Status.LastContact.
+func (s *Store) LastContact() time.Duration {
+	r := s.running()
+	if r == nil {
+		return -1
+	}
+	if r.State() == raft.Leader {
+		return 0
+	}
+	if last := r.LastContact(); !last.IsZero() {
+		return time.Since(last)
+	}
+	return -1
+}

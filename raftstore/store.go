@@ -1,0 +1,315 @@
+package raftstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/leasehold-dev/leasehold/raftstore/state"
+)
+
+// Store is one server's part in the replicated state. All methods may be called
+// by any number of goroutines.
+type Store struct {
+	cfg   Config
+	log   *slog.Logger
+	id    string
+	files *files
+	disk  *disk
+
+	proposer   *builder
+	clock      *leaderClock
+	keepAlives *keepAlives
+
+	changed       signals // entries applied
+	leaderChanged signals
+
+	mu    sync.RWMutex
+	state *state.State
+
+	appliedIndex atomic.Uint64 // of the last command applied
+	seenIndex    atomic.Uint64 // of the last entry of any kind given to the state
+	stopped      atomic.Bool   // the state takes no more entries
+	leading      atomic.Uint64 // the term in which this server is in office, or 0
+
+	failOnce sync.Once
+	failed   chan struct{} // closed with failure set
+	failure  *StorageError
+
+	lifeMu    sync.Mutex // guards the rest, which is set by Run
+	life      life
+	raft      *raft.Raft
+	transport *transport
+	started   chan struct{} // closed when Run has started Raft, or has returned
+}
+
+// life is where a Store stands.
+type life int
+
+const (
+	lifeNew life = iota
+	lifeRunning
+	lifeOver
+)
+
+// New opens the data directory, verifies what is in it and restores the newest
+// snapshot. It starts nothing but the log's own goroutine. The Store must be
+// given to Run or to Close.
+func New(c Config) (*Store, error) {
+	c, err := c.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{
+		cfg:     c,
+		log:     c.Logger,
+		state:   state.New(),
+		failed:  make(chan struct{}),
+		started: make(chan struct{}),
+		clock:   &leaderClock{clock: c.Clock},
+	}
+	s.keepAlives = &keepAlives{s: s}
+	s.proposer = &builder{
+		proposer: newProposer(s.leaderID),
+		clock:    s.clock,
+		wall:     c.Wall,
+		metrics:  c.Metrics,
+		apply:    func(data []byte) raft.ApplyFuture { return s.running().Apply(data, 0) },
+	}
+	if s.files, err = openFiles(&c, newLogAdapter(c.Logger, "raft"), s); err != nil {
+		return nil, err
+	}
+	s.id = s.files.id
+	return s, nil
+}
+
+// ServerID is this server's id, stored or given.
+func (s *Store) ServerID() string { return s.id }
+
+// Close gives the data directory back when Run is never called. While Run works
+// it does nothing.
+func (s *Store) Close() error {
+	s.lifeMu.Lock()
+	if s.life != lifeNew {
+		s.lifeMu.Unlock()
+		return nil
+	}
+	s.life = lifeOver
+	close(s.started)
+	s.lifeMu.Unlock()
+	s.proposer.close(true)
+	return s.files.close()
+}
+
+// HasState reports whether this server has a log or a snapshot: it has been
+// part of a group, and must not be bootstrapped again.
+func (s *Store) HasState() bool {
+	if r := s.running(); r != nil {
+		return r.LastIndex() > 0
+	}
+	has, err := s.files.hasState()
+	return has || err != nil
+}
+
+// Bootstrap founds a group of voters. It may be called on any one of them, or
+// on each with the same servers, before or while Run works. ErrHasState says
+// that there is a group already.
+func (s *Store) Bootstrap(servers []Peer) error {
+	var conf raft.Configuration
+	for _, p := range servers {
+		conf.Servers = append(conf.Servers, raft.Server{
+			Suffrage: raft.Voter, ID: raft.ServerID(p.ID), Address: raft.ServerAddress(p.RaftAddr),
+		})
+	}
+	// The same on every server, whatever order they were found in.
+	slices.SortFunc(conf.Servers, func(a, b raft.Server) int { return cmp.Compare(a.ID, b.ID) })
+	s.lifeMu.Lock()
+	if s.life == lifeNew {
+		defer s.lifeMu.Unlock()
+		rc := raftConfig(&s.cfg, s.id, newLogAdapter(s.log, "raft"))
+		return bootstrapError(raft.BootstrapCluster(rc, s.files.log, s.files.log, s.files.snaps, nil, conf))
+	}
+	s.lifeMu.Unlock()
+	<-s.started
+	r := s.running()
+	if r == nil {
+		return ErrStopped
+	}
+	done := make(chan error, 1)
+	go func() { done <- r.BootstrapCluster(conf).Error() }()
+	select {
+	case err := <-done:
+		return bootstrapError(err)
+	case <-s.failed:
+		return s.failure
+	}
+}
+
+func bootstrapError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, raft.ErrCantBootstrap):
+		return ErrHasState
+	default:
+		return fmt.Errorf("bootstrap: %w", err)
+	}
+}
+
+// fail ends Run with err; the first failure counts.
+func (s *Store) fail(err *StorageError) {
+	s.failOnce.Do(func() {
+		s.failure = err
+		close(s.failed)
+	})
+}
+
+// running returns Raft while Run works, else nil.
+func (s *Store) running() *raft.Raft {
+	s.lifeMu.Lock()
+	defer s.lifeMu.Unlock()
+	return s.raft
+}
+
+// addr is the address under which the other servers know this one.
+func (s *Store) addr() string {
+	s.lifeMu.Lock()
+	defer s.lifeMu.Unlock()
+	if s.transport == nil {
+		return s.cfg.Advertise
+	}
+	return string(s.transport.LocalAddr())
+}
+
+// Run takes part in the group until ctx ends, and hands the leadership on
+// before it returns. It may be called once. It returns nil after ctx, and a
+// *StorageError when the disk failed: then the process should end, and with a
+// hanging disk one of Raft's goroutines may be left behind in the kernel.
+func (s *Store) Run(ctx context.Context) error {
+	r, err := s.start()
+	if err != nil {
+		return err
+	}
+	var group sync.WaitGroup
+	// Everything stops in this order: the role, which may still propose; the
+	// builder; Raft; the files.
+	watching, stopWatching := context.WithCancel(context.Background())
+	defer stopWatching()
+	building, stopBuilding := context.WithCancel(context.Background())
+	following, stopFollowing := context.WithCancelCause(context.Background())
+	group.Go(func() {
+		s.disk.watch(watching, func(op string, age time.Duration) {
+			s.log.Error("disk hangs, giving up the leadership", "op", op, "path", s.disk.path, "age", age)
+		})
+	})
+	built, followed := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(built)
+		s.proposer.run(building)
+	}()
+	go func() {
+		defer close(followed)
+		s.follow(following, r)
+	}()
+
+	select {
+	case <-ctx.Done():
+		s.resign(r)
+		stopFollowing(context.Cause(ctx))
+	case <-s.failed:
+		s.log.Error("storage failed", "cause", s.failure)
+		stopFollowing(s.failure)
+	}
+	<-followed
+	s.proposer.close(true)
+	stopBuilding()
+	<-built
+	err = s.stop(r)
+	stopWatching() // a disk may hang to the last
+	group.Wait()
+	return err
+}
+
+// start opens the network and starts Raft.
+func (s *Store) start() (*raft.Raft, error) {
+	s.lifeMu.Lock()
+	defer s.lifeMu.Unlock()
+	if s.life != lifeNew {
+		return nil, ErrStopped
+	}
+	s.life = lifeOver
+	defer close(s.started)
+	logger := newLogAdapter(s.log, "raft")
+	t, err := newTransport(&s.cfg, s.disk, logger)
+	if err != nil {
+		return nil, errors.Join(err, s.files.close())
+	}
+	cached, err := raft.NewLogCache(cachedEntries, s.files.log)
+	if err != nil {
+		return nil, errors.Join(err, t.Close(), s.files.close())
+	}
+	r, err := newRaft(raftConfig(&s.cfg, s.id, logger), &fsm{s}, cached, s.files, t)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start raft: %w", err), t.Close(), s.files.close())
+	}
+	s.life, s.raft, s.transport = lifeRunning, r, t
+	return r, nil
+}
+
+// newRaft starts Raft, which panics over a log that it cannot read.
+func newRaft(rc *raft.Config, f *fsm, log raft.LogStore, files *files, t *transport) (r *raft.Raft, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			r, err = nil, &StorageError{Op: "read log", Path: files.path("log"), Err: fmt.Errorf("%w: %v", ErrCorrupt, p)}
+		}
+	}()
+	r, err = raft.NewRaft(rc, f, log, files.log, files.snaps, t)
+	files.log.raftRuns.Store(true)
+	return r, err
+}
+
+// stopWait bounds how long a failed store waits for Raft's goroutines: one that
+// hangs in the kernel cannot be ended.
+const stopWait = 2 * time.Second
+
+// stop ends Raft and closes the files, and returns the failure if there was one.
+func (s *Store) stop(r *raft.Raft) error {
+	ctx, cancel := context.WithTimeout(context.Background(), stopWait)
+	defer cancel()
+	s.proposer.quiesce(ctx)
+	s.lifeMu.Lock()
+	s.life, s.raft = lifeOver, nil
+	s.lifeMu.Unlock()
+	s.leaderChanged.notify()
+	down := make(chan struct{})
+	go func() {
+		defer close(down)
+		_ = r.Shutdown().Error() // never fails
+	}()
+	select {
+	case <-down:
+	case <-s.failed:
+		select {
+		case <-down:
+		case <-time.After(stopWait):
+			return s.failure // the files stay open and locked until the process ends
+		}
+	}
+	if err := s.files.close(); err != nil {
+		s.log.Error("close data directory", "cause", err)
+	}
+	select {
+	case <-s.failed:
+		return s.failure
+	default:
+		return nil
+	}
+}
