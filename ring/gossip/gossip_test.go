@@ -1,0 +1,499 @@
+package gossip
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// A hint that comes late is worth little: a second is what a fenced takeover
+// has altogether.
+func TestDeathIsSeenByAllWithinASecond(t *testing.T) {
+	for _, n := range []int{3, 5, 20} {
+		t.Run(fmt.Sprintf("members=%d", n), func(t *testing.T) {
+			inBubble(t, func(h *harness) {
+				members := h.startServers(3)
+				for i := range n - 3 {
+					members = append(members, h.start(RoleWorker, fmt.Sprintf("w%d", i)))
+				}
+				h.waitAllAlive(20*time.Second, members...)
+				<-time.After(5 * time.Second)
+				victim, rest := members[n-1], members[:n-1]
+				victim.crash()
+				took := h.waitFor(time.Second, "all see the victim dead", func() bool {
+					return !slices.ContainsFunc(rest, func(m *testMember) bool { return !m.sees(victim, Dead) })
+				})
+				t.Logf("%d members: dead for all after %v", n, took)
+			})
+		})
+	}
+}
+
+// memberlist alone never heals this one.
+func TestSplitOfAMinuteHeals(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		members := h.startServers(3)
+		for i := range 4 {
+			members = append(members, h.start(RoleWorker, fmt.Sprintf("w%d", i)))
+		}
+		h.waitAllAlive(20*time.Second, members...)
+		// s1, w0, w1 on one side.
+		here := map[string]bool{}
+		for _, i := range []int{0, 3, 4} {
+			here[members[i].LocalAddr()] = true
+		}
+		h.net.split(func(addr string) bool { return here[addr] })
+		h.waitFor(5*time.Second, "the sides give each other up", func() bool {
+			return members[0].sees(members[1], Dead) && members[1].sees(members[0], Dead) &&
+				members[1].sees(members[3], Dead) && members[0].sees(members[5], Dead)
+		})
+		<-time.After(time.Minute)
+		h.net.heal()
+		took := h.waitAllAlive(10*time.Second, members...)
+		t.Logf("healed after %v", took)
+	})
+}
+
+// A worker that was alone on its side must come back by itself: no server looks
+// for it.
+func TestWorkerThatWasCutOffComesBack(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		servers := h.startServers(3)
+		w := h.start(RoleWorker, "w1")
+		all := append(servers, w)
+		h.waitAllAlive(20*time.Second, all...)
+		h.net.split(func(addr string) bool { return addr == w.LocalAddr() })
+		h.waitFor(5*time.Second, "the worker is dead for the servers", func() bool { return servers[2].sees(w, Dead) })
+		<-time.After(10 * time.Minute) // memberlist and table have forgotten each other
+		if _, known := servers[0].Member("w/w1"); known {
+			t.Fatal("the worker is still listed after ten minutes")
+		}
+		h.net.heal()
+		h.waitAllAlive(10*time.Second, all...)
+	})
+}
+
+func TestLeaveIsToldFromDeath(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		servers := h.startServers(3)
+		leaver, victim := h.start(RoleWorker, "leaver"), h.start(RoleWorker, "victim")
+		h.waitAllAlive(20*time.Second, append(slices.Clone(servers), leaver, victim)...)
+		start := time.Now()
+		if err := leaver.Leave(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-leaver.finished; err != nil {
+			t.Fatalf("Run returned %v after a clean leave", err)
+		}
+		t.Logf("leaving took %v", time.Since(start))
+		victim.crash()
+		h.waitFor(2*time.Second, "left and dead are told apart", func() bool {
+			for _, s := range servers {
+				if !s.sees(leaver, Left) || !s.sees(victim, Dead) {
+					return false
+				}
+			}
+			return true
+		})
+	})
+}
+
+// Run's context ends: that is a leave too.
+func TestEndOfContextLeaves(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		servers := h.startServers(2)
+		servers[1].cancel()
+		if err := <-servers[1].finished; err != nil {
+			t.Fatal(err)
+		}
+		h.waitFor(time.Second, "left", func() bool { return servers[0].sees(servers[1], Left) })
+	})
+}
+
+// A pod that is started anew keeps its name and gets another address, and the
+// others have not noticed yet that the old one is gone.
+func TestRestartOnNewAddressIsBelieved(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		servers := h.startServers(3)
+		old := h.start(RoleWorker, "w1")
+		others := []*testMember{h.start(RoleWorker, "w2"), h.start(RoleWorker, "w3")}
+		h.waitAllAlive(20*time.Second, append(append(slices.Clone(servers), others...), old)...)
+		old.crash()
+		reborn := h.start(RoleWorker, "w1")
+		boot := reborn.cfg.Meta.Boot
+		took := h.waitFor(15*time.Second, "all believe the new address", func() bool {
+			for _, m := range append(slices.Clone(servers), others...) {
+				got, _ := m.Member("w/w1")
+				if got.Status != Alive || got.Addr != reborn.LocalAddr() || got.Meta.Boot != boot {
+					return false
+				}
+			}
+			return true
+		})
+		t.Logf("new address believed by all after %v", took)
+		got, _ := servers[0].Member("w/w1")
+		if !got.Gone(old.cfg.Meta.Boot) || got.Gone(boot) {
+			t.Fatalf("Gone(old)=%t Gone(new)=%t, want true and false", got.Gone(old.cfg.Meta.Boot), got.Gone(boot))
+		}
+	})
+}
+
+func TestRestartOnSameAddressShowsNewBoot(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		servers := h.startServers(3)
+		old := h.start(RoleWorker, "w1")
+		h.waitAllAlive(20*time.Second, append(slices.Clone(servers), old)...)
+		old.crash()
+		h.next-- // the same address
+		reborn := h.start(RoleWorker, "w1", func(c *Config) { c.Meta.Boot = 1000 })
+		h.waitFor(5*time.Second, "all see the new boot alive", func() bool {
+			for _, s := range servers {
+				got, _ := s.Member("w/w1")
+				if got.Status != Alive || got.Meta.Boot != 1000 {
+					return false
+				}
+			}
+			return true
+		})
+		_ = reborn
+	})
+}
+
+// Two living processes with one name: nobody is disturbed, both ends are told.
+func TestConflictIsCountedAndHarmsNobody(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		servers := h.startServers(3)
+		first := h.start(RoleWorker, "twin")
+		h.waitAllAlive(20*time.Second, append(slices.Clone(servers), first)...)
+		second := h.start(RoleWorker, "twin")
+		<-time.After(30 * time.Second)
+		for _, s := range servers {
+			if !s.sees(first, Alive) {
+				t.Fatalf("%s does not see the first any more: %s", s.cfg.Name, describe(s))
+			}
+			if s.sees(second, Alive) {
+				t.Fatalf("%s took the second for the first", s.cfg.Name)
+			}
+		}
+		conflicts := func(m *testMember) int { return m.counts.get(func(c *counting) int { return c.conflicts }) }
+		if conflicts(servers[0]) == 0 || conflicts(second) == 0 {
+			t.Fatalf("conflicts counted: %d by a server, %d by the second, want some", conflicts(servers[0]), conflicts(second))
+		}
+		if n := strings.Count(servers[0].log.String(), "Conflicting address"); n > 6 {
+			t.Fatalf("%d log lines about one conflict in 30 s", n)
+		}
+	})
+}
+
+func TestOtherClusterIsRefused(t *testing.T) {
+	key := []byte("0123456789abcdef")
+	for _, c := range []struct {
+		name   string
+		change func(*Config)
+		reason string // for which the servers count
+	}{
+		{"label", func(c *Config) { c.Label = "another-cluster" }, rejectedLabel},
+		{"no key", func(c *Config) { c.Key = nil }, rejectedDecrypt},
+		{"other key", func(c *Config) { c.Key = []byte("fedcba9876543210") }, rejectedDecrypt},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, func(h *harness) {
+				withKey := func(c *Config) { c.Key = key }
+				a := h.start(RoleServer, "a", withKey)
+				b := h.start(RoleServer, "b", withKey)
+				h.waitAllAlive(20*time.Second, a, b)
+				stranger := h.start(RoleWorker, "stranger", withKey, c.change)
+				<-time.After(time.Minute)
+				for _, m := range []*testMember{a, b} {
+					if _, known := m.Member("w/stranger"); known {
+						t.Fatalf("the stranger appears: %s", describe(m))
+					}
+				}
+				if all := stranger.Members(); len(all) != 1 {
+					t.Fatalf("the stranger knows others: %s", describe(stranger))
+				}
+				if a.counts.rejectedFor(c.reason) == 0 {
+					t.Fatalf("nothing counted as %s", c.reason)
+				}
+				if log := stranger.log.String(); !strings.Contains(log, "label or gossip key may differ") {
+					t.Fatalf("the stranger is not told why:\n%s", log)
+				}
+				if n := strings.Count(a.log.String(), "kind="+c.reason); n < 1 || n > 12 {
+					t.Fatalf("the refusal makes %d log lines in a minute, want a few:\n%s", n, a.log.String())
+				}
+			})
+		})
+	}
+}
+
+// Somebody who passes label and key, but whose meta says another cluster or
+// nonsense, stays out as well.
+func TestStrangerWithoutOurMetaIsRefused(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		a := h.start(RoleServer, "a")
+		d := &delegate{g: a.Gossip}
+		foreign, err := encodeMeta("another", Meta{Role: RoleWorker, ID: "x"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		good, err := encodeMeta(testLabel, Meta{Role: RoleWorker, ID: "x"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, n := range map[string]*memberlist.Node{
+			"no meta":       {Name: "w/x"},
+			"other cluster": {Name: "w/x", Meta: foreign},
+			"other name":    {Name: "w/y", Meta: good},
+			"other role":    {Name: "s/x", Meta: good},
+			"odd name":      {Name: "x", Meta: good},
+		} {
+			if d.NotifyAlive(n) == nil {
+				t.Errorf("%s: accepted", name)
+			}
+			if d.NotifyMerge([]*memberlist.Node{n}) == nil {
+				t.Errorf("%s: merged", name)
+			}
+		}
+		if err := d.NotifyAlive(&memberlist.Node{Name: "w/x", Meta: good}); err != nil {
+			t.Errorf("one of ours: %v", err)
+		}
+		if got := a.counts.rejectedFor(rejectedStranger); got != 5 {
+			t.Errorf("%d strangers counted, want 5", got)
+		}
+	})
+}
+
+// O-36: a ring elsewhere collected 3300 dead entries and started to time out.
+func TestChurnLeavesNoEntriesBehind(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		servers := h.startServers(3)
+		seed := func(c *Config) { c.Seeds = []string{servers[0].LocalAddr()} }
+		for batch := range 10 {
+			var batchMembers []*testMember
+			for i := range 20 {
+				batchMembers = append(batchMembers, h.start(RoleWorker, fmt.Sprintf("churn-%d-%d", batch, i), seed))
+			}
+			h.waitFor(10*time.Second, "a server sees the batch", func() bool {
+				return !slices.ContainsFunc(batchMembers, func(m *testMember) bool { return !servers[0].sees(m, Alive) })
+			})
+			for _, m := range batchMembers {
+				m.crash()
+			}
+		}
+		<-time.After(ForgetAfter + time.Minute)
+		for _, s := range servers {
+			if n := len(s.Members()); n != 3 {
+				t.Errorf("%s lists %d members, want 3", s.cfg.Name, n)
+			}
+			if n := s.ml.Load().NumMembers(); n != 3 {
+				t.Errorf("memberlist of %s has %d members, want 3", s.cfg.Name, n)
+			}
+			if alive, gone := s.counts.get(func(c *counting) int { return c.alive }), s.counts.get(func(c *counting) int { return c.gone }); alive != 3 || gone != 0 {
+				t.Errorf("metrics of %s: %d alive and %d gone, want 3 and 0", s.cfg.Name, alive, gone)
+			}
+		}
+		late := h.start(RoleWorker, "late", seed)
+		h.waitFor(5*time.Second, "a newcomer is not held up by the dead", func() bool { return servers[2].sees(late, Alive) })
+	})
+}
+
+func TestGarbagePacketsAreCountedAndIgnored(t *testing.T) {
+	for name, key := range map[string][]byte{"plain": nil, "encrypted": []byte("0123456789abcdef")} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(h *harness) {
+				withKey := func(c *Config) { c.Key = key }
+				a, b := h.start(RoleServer, "a", withKey), h.start(RoleServer, "b", withKey)
+				h.waitAllAlive(20*time.Second, a, b)
+				random := rand.New(rand.NewPCG(1, 2))
+				sent := 0
+				for range 2000 {
+					p := make([]byte, 1+random.IntN(200))
+					for i := range p {
+						p[i] = byte(random.Uint32())
+					}
+					if random.IntN(2) == 0 { // passes the label check
+						p, _ = memberlist.AddLabelHeaderToPacket(p, testLabel)
+					}
+					a.port.push(&memberlist.Packet{Buf: p, From: address("10.9.9.9:1")})
+					sent++
+					if sent%100 == 0 {
+						<-time.After(10 * time.Millisecond)
+					}
+				}
+				<-time.After(5 * time.Second)
+				if !allAlive([]*testMember{a, b}) {
+					t.Fatal("garbage made a member disappear")
+				}
+				total := 0
+				for _, reason := range []string{rejectedLabel, rejectedDecrypt, rejectedDecode, rejectedOverflow} {
+					total += a.counts.rejectedFor(reason)
+				}
+				if total < sent*8/10 {
+					t.Fatalf("%d of %d packets counted", total, sent)
+				}
+				if lines := strings.Count(a.log.String(), "\n"); lines > 60 {
+					t.Fatalf("garbage wrote %d log lines", lines)
+				}
+				if n := len(a.Members()); n != 2 {
+					t.Fatalf("garbage made members: %s", describe(a))
+				}
+			})
+		})
+	}
+}
+
+func TestUpdateMetaReachesAll(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		servers := h.startServers(3)
+		w := h.start(RoleWorker, "w1")
+		h.waitAllAlive(20*time.Second, append(slices.Clone(servers), w)...)
+		for i := range 50 {
+			if err := w.UpdateMeta(func(m *Meta) { m.Session = uint64(i + 1) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		took := h.waitFor(3*time.Second, "the last of many changes arrives", func() bool {
+			for _, s := range servers {
+				if m, _ := s.Member("w/w1"); m.Meta.Session != 50 {
+					return false
+				}
+			}
+			return true
+		})
+		t.Logf("update seen after %v", took)
+		err := w.UpdateMeta(func(m *Meta) { m.Version = strings.Repeat("v", 256) })
+		if err == nil || !strings.Contains(err.Error(), "version has 256 bytes") {
+			t.Fatalf("over-long version: %v", err)
+		}
+		if err := w.UpdateMeta(func(m *Meta) { m.ID = "other" }); err == nil {
+			t.Fatal("the id could be changed")
+		}
+		if got, _ := w.Member("w/w1"); got.Meta.Version != "test" {
+			t.Fatalf("a refused change was kept: %+v", got.Meta)
+		}
+	})
+}
+
+func TestChangedAndOnChangeFollowTheTable(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		calls := make(chan int, 1000)
+		a := h.start(RoleServer, "a", func(c *Config) { c.OnChange = func() { calls <- 1 } })
+		<-time.After(time.Second)
+		for len(calls) > 0 {
+			<-calls
+		}
+		select {
+		case <-a.Changed():
+		default:
+			t.Fatal("no signal for the member itself")
+		}
+		b := h.start(RoleServer, "b")
+		h.waitFor(10*time.Second, "b is there", func() bool { return a.sees(b, Alive) })
+		<-time.After(time.Millisecond)
+		select {
+		case <-a.Changed():
+		default:
+			t.Fatal("no signal for a join")
+		}
+		if len(calls) == 0 {
+			t.Fatal("OnChange was not called for a join")
+		}
+	})
+}
+
+func TestMembersIsASortedCopy(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		members := h.startServers(3)
+		got := members[1].Members()
+		names := make([]string, len(got))
+		for i := range got {
+			names[i] = got[i].Name
+			got[i].Status = Dead
+		}
+		if !slices.Equal(names, []string{"s/s1", "s/s2", "s/s3"}) {
+			t.Fatalf("members are %v", names)
+		}
+		if !allAlive(members) {
+			t.Fatal("changing the copy changed the table")
+		}
+	})
+}
+
+func TestStopIsSafeAtAnyTime(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		never, err := New(Config{Label: testLabel, Meta: Meta{Role: RoleServer, ID: "never"}, Transport: h.net.listen(200)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := never.Shutdown(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := never.Run(context.Background()); err == nil {
+			t.Fatal("Run after Shutdown returned nil")
+		}
+		a := h.start(RoleServer, "a")
+		<-time.After(time.Second)
+		if err := a.Leave(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Shutdown(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.UpdateMeta(func(m *Meta) { m.Session = 7 }); err != nil {
+			t.Fatal(err)
+		}
+		if !a.Probe(context.Background(), "s/b") {
+			t.Fatal("a stopped member took silence for a proof")
+		}
+	})
+}
+
+func TestBadConfigurationIsRefused(t *testing.T) {
+	good := func() Config {
+		return Config{Label: "l", BindAddr: "127.0.0.1:0", Meta: Meta{Role: RoleServer, ID: "a"}}
+	}
+	for name, c := range map[string]struct {
+		change func(*Config)
+		want   string
+	}{
+		"key of 15 bytes":   {func(c *Config) { c.Key = make([]byte, 15) }, "key has 15 bytes, must have 16, 24 or 32"},
+		"key of 33 bytes":   {func(c *Config) { c.Key = make([]byte, 33) }, "key has 33 bytes, must have 16, 24 or 32"},
+		"no label":          {func(c *Config) { c.Label = "" }, "label has 0 bytes"},
+		"long label":        {func(c *Config) { c.Label = strings.Repeat("l", 256) }, "label has 256 bytes"},
+		"no id":             {func(c *Config) { c.Meta.ID = "" }, "s/ID or w/ID"},
+		"slash in the id":   {func(c *Config) { c.Meta.ID = "a/b" }, "s/ID or w/ID"},
+		"no role":           {func(c *Config) { c.Meta.Role = "" }, "does not belong to"},
+		"name of another":   {func(c *Config) { c.Name = "s/b" }, "does not belong to"},
+		"no bind address":   {func(c *Config) { c.BindAddr = "" }, "bind address is empty"},
+		"bind without port": {func(c *Config) { c.BindAddr = "127.0.0.1" }, "missing port"},
+		"bind to port 1e6":  {func(c *Config) { c.BindAddr = "127.0.0.1:1000000" }, "not 0 to 65535"},
+		"seed without port": {func(c *Config) { c.Seeds = []string{"host"} }, `seed "host" is not host:port`},
+		"long address":      {func(c *Config) { c.Meta.GRPCAddr = strings.Repeat("x", 256) }, "grpc address has 256 bytes"},
+		"long altogether": {func(c *Config) {
+			c.Meta.GRPCAddr, c.Meta.RaftAddr, c.Meta.HTTPAddr = strings.Repeat("x", 250), strings.Repeat("x", 250), strings.Repeat("x", 250)
+		}, "must be at most 512"},
+		"advertise nonsense": {func(c *Config) { c.Advertise = "127.0.0.1:99999" }, "not 0 to 65535"},
+		"foreign address":    {func(c *Config) { c.BindAddr = "192.0.2.1:0" }, "listen for gossip on"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := good()
+			c.change(&cfg)
+			g, err := New(cfg)
+			if err == nil {
+				err = errors.Join(errors.New("accepted"), g.Shutdown(context.Background()))
+			}
+			if !strings.Contains(err.Error(), c.want) {
+				t.Fatalf("got %q, want it to say %q", err, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,108 @@
+package gossip
+
+import (
+	"errors"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+var fullMeta = Meta{
+	Role: RoleServer, ID: "server-1", Boot: 1 << 60, GRPCAddr: "10.0.0.1:7400", RaftAddr: "10.0.0.1:7401",
+	HTTPAddr: "10.0.0.1:7480", Version: "v0.1.0", Expect: 3, HasState: true, Leaving: true,
+	FormationHash: "0123456789abcdef", Session: 1<<63 - 1,
+}
+
+func TestMetaSurvivesTheWire(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringN(0, -1, 60)
+		m := Meta{
+			Role: rapid.SampledFrom([]Role{RoleServer, RoleWorker}).Draw(t, "role"),
+			ID:   text.Draw(t, "id"), Boot: rapid.Uint64().Draw(t, "boot"),
+			GRPCAddr: text.Draw(t, "grpc"), RaftAddr: text.Draw(t, "raft"), HTTPAddr: text.Draw(t, "http"),
+			Version: text.Draw(t, "version"), Expect: rapid.IntRange(0, maxExpect).Draw(t, "expect"),
+			HasState: rapid.Bool().Draw(t, "state"), Leaving: rapid.Bool().Draw(t, "leaving"),
+			FormationHash: text.Draw(t, "formation"), Session: rapid.Uint64().Draw(t, "session"),
+		}
+		b, err := encodeMeta("l", m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := decodeMeta("l", append(b, "a later field"...))
+		if err != nil || got != m {
+			t.Fatalf("sent %+v, got %+v, %v", m, got, err)
+		}
+		for cut := range b {
+			if _, err := decodeMeta("l", b[:cut]); err == nil {
+				t.Fatalf("cut to %d of %d bytes: accepted", cut, len(b))
+			}
+		}
+	})
+}
+
+// Every packet about a member carries it.
+func TestMetaIsSmall(t *testing.T) {
+	b, err := encodeMeta("l", fullMeta)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(b) > 120 {
+		t.Fatalf("a full server meta has %d bytes", len(b))
+	}
+}
+
+func TestMetaOfAnotherCluster(t *testing.T) {
+	b, err := encodeMeta("one", fullMeta)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := decodeMeta("two", b); !errors.Is(err, errOtherCluster) {
+		t.Fatalf("got %v", err)
+	}
+}
+
+func FuzzDecodeMeta(f *testing.F) {
+	b, err := encodeMeta("l", fullMeta)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Add(b[:20])
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := decodeMeta("l", b)
+		if err != nil {
+			return
+		}
+		again, err := encodeMeta("l", m)
+		if err != nil {
+			return // longer than may be sent, but harmless to receive
+		}
+		if got, err := decodeMeta("l", again); err != nil || got != m {
+			t.Fatalf("%+v became %+v, %v", m, got, err)
+		}
+	})
+}
+
+func TestGoneComparesGenerations(t *testing.T) {
+	at := func(s Status, boot uint64) Member { return Member{Status: s, Meta: Meta{Boot: boot}} }
+	for _, c := range []struct {
+		m    Member
+		boot uint64
+		want bool
+	}{
+		{at(Alive, 5), 5, false},
+		{at(Leaving, 5), 5, false},
+		{at(Alive, 5), 4, true},  // a newer process has taken its place
+		{at(Alive, 5), 6, false}, // not heard of yet
+		{at(Dead, 5), 5, true},
+		{at(Left, 5), 5, true},
+		{at(Dead, 5), 4, true},
+		{at(Dead, 5), 6, false}, // an old death says nothing about a new process
+		{Member{}, 0, false},
+	} {
+		if got := c.m.Gone(c.boot); got != c.want {
+			t.Errorf("%s of boot %d: Gone(%d) = %t", c.m.Status, c.m.Meta.Boot, c.boot, got)
+		}
+	}
+}
