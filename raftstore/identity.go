@@ -56,3 +56,13 @@ func writeSynced(path, content string) error {
 	}
 	return errors.Join(dir.Sync(), dir.Close())
 }
+
+// StoredID returns the server id that a data directory belongs to, or "" for
+// one that is new or empty.
+func StoredID(dir string) string {
+	b, err := os.ReadFile(filepath.Join(dir, "server-id"))
+	if dir == "" || err != nil {
+		return "" // New says what is wrong with a directory that cannot be read
+	}
+	return strings.TrimSuffix(string(b), "\n")
+}
