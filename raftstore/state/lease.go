@@ -119,3 +119,35 @@ func (s *State) unassign(k *Keyspace, p uint32, x *Session, i int) {
 	k.next[p], k.prev[p] = s.owners.hold(x.Worker), none
 	k.since[p] = s.seconds()
 }
+
+// grow makes room for n more partitions of a table that is being read, ahead
+// of need by no more than has already come, and never beyond Partitions.
+func (k *Keyspace) grow(n int) {
+	have := len(k.token)
+	if cap(k.token) >= have+n {
+		return
+	}
+	size := max(have+n, min(2*have, int(k.Partitions)))
+	t := newLeaseTable(uint32(size))
+	copy(t.token, k.token)
+	copy(t.holder, k.holder)
+	copy(t.next, k.next)
+	copy(t.prev, k.prev)
+	copy(t.since, k.since)
+	copy(t.flags, k.flags)
+	k.leaseTable = leaseTable{t.token[:have], t.holder[:have], t.next[:have], t.prev[:have], t.since[:have], t.flags[:have]}
+}
+
+// add appends a partition that was read; see grow.
+func (k *Keyspace) add(row leaseRow) {
+	k.token = append(k.token, row.token)
+	k.holder = append(k.holder, row.holder)
+	k.next = append(k.next, row.link)
+	prev := none
+	if row.holder != 0 {
+		prev = unlinked
+	}
+	k.prev = append(k.prev, prev)
+	k.since = append(k.since, row.since)
+	k.flags = append(k.flags, row.flags)
+}

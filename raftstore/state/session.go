@@ -71,7 +71,7 @@ func (x *Session) list(k KeyspaceID) (int, bool) { return slices.BinarySearch(x.
 // view is a copy for outside, without a way into the lease tables.
 func (x *Session) view() *Session {
 	v := *x
-	v.Keyspaces, v.Labels, v.held = slices.Clone(x.Keyspaces), maps.Clone(x.Labels), nil
+	v.Keyspaces, v.Labels, v.held, v.seat = slices.Clone(x.Keyspaces), maps.Clone(x.Labels), nil, 0
 	return &v
 }
 
