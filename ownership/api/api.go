@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/leasehold-dev/leasehold/metrics"
+	pb "github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
 	"github.com/leasehold-dev/leasehold/raftstore/state"
 )
 
@@ -45,8 +47,15 @@ type Config struct {
 	Formation func() (expect int, hash string)
 	// GossipLabel is told to workers that want to gossip.
 	GossipLabel string
+	// Gossip shows members; nil: there is none.
+	Gossip Gossip
 	// Clock measures probes, graces and drains. Required.
 	Clock Clock
+	// Wall is the wall clock, against which reported tokens and the age of
+	// events are held. nil: time.Now.
+	Wall func() time.Time
+	// Metrics may be nil.
+	Metrics *metrics.Server
 	// Logger; nil: slog.Default().
 	Logger *slog.Logger
 }
@@ -54,8 +63,16 @@ type Config struct {
 // API serves leasehold.v1 on one server. All methods may be called from any
 // goroutine.
 type API struct {
-	cfg Config
-	log *slog.Logger
+	cfg      Config
+	log      *slog.Logger
+	started  time.Duration
+	methods  map[string]method
+	conns    *conns
+	hub      *hub
+	names    *names
+	routines *routines
+	stopping chan struct{} // closed when Run is asked to end
+	json     http.Handler
 }
 
 // New validates the configuration.
@@ -86,40 +103,80 @@ func New(cfg Config) (*API, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	return &API{cfg: cfg, log: cfg.Logger}, nil
+	if cfg.Wall == nil {
+		cfg.Wall = time.Now
+	}
+	methods, err := methodTable()
+	if err != nil {
+		return nil, fmt.Errorf("configure api: %w", err)
+	}
+	a := &API{
+		cfg: cfg, log: cfg.Logger, started: cfg.Clock.Now(),
+		methods:  methods,
+		conns:    &conns{dial: cfg.Dial, byAddr: map[string]*grpc.ClientConn{}},
+		names:    &names{byID: map[state.KeyspaceID]string{}},
+		routines: &routines{},
+		stopping: make(chan struct{}),
+	}
+	a.hub = newHub(&a.cfg, a.routines)
+	a.json = a.twin()
+	return a, nil
 }
 
-// Run keeps the API alive until ctx ends; then every stream is ended with
-// shutting_down, and Run returns when the streams' readers have returned,
-// which they do at the latest when the gRPC server is stopped.
+// Run keeps the API alive until ctx ends. Then every stream is ended with
+// shutting_down, and Run returns when their readers have: at the latest when
+// the gRPC server has been stopped, so do not wait for Run before that.
 func (a *API) Run(ctx context.Context) error {
 	<-ctx.Done()
+	close(a.stopping)
+	a.hub.end(errShuttingDown())
+	<-a.routines.close()
+	a.conns.close()
 	return nil
+}
+
+func (a *API) isStopping() bool {
+	select {
+	case <-a.stopping:
+		return true
+	default:
+		return false
+	}
 }
 
 // Lead serves sessions while this server leads: run it inside raftstore's
 // Config.Lead, beside the controller. It returns when ctx ends, after all
 // session streams have been told not_leader.
 func (a *API) Lead(ctx context.Context, term uint64) error {
+	a.hub.begin(term)
 	<-ctx.Done()
+	if a.isStopping() {
+		a.hub.end(errShuttingDown())
+		return nil
+	}
+	// Who leads next is not known yet: no hint is better than an old one.
+	a.hub.end(fail(&pb.ErrorDetail{
+		Reason: pb.ReasonNotLeader, RetryAfterMs: retryAfter.Milliseconds(),
+		Message: fmt.Sprintf("server %s does not lead any more", a.cfg.ServerID),
+	}))
 	return nil
 }
 
 // OnApply feeds the session streams. It is raftstore's Config.OnApply: called
 // by the applying goroutine under the store's lock, so it only appends and
 // signals.
-func (a *API) OnApply(s *state.State, from, to, index uint64) {}
-
-// ServerOptions are what a grpc.Server needs to serve this API: interceptors,
-// size limits, connection keep-alives.
-func (a *API) ServerOptions() []grpc.ServerOption { return nil }
+func (a *API) OnApply(s *state.State, from, to, index uint64) { a.hub.onApply(s, from, to, index) }
 
 // Register adds all services of leasehold.v1 to a server made with
 // ServerOptions.
-func (a *API) Register(s grpc.ServiceRegistrar) {}
+func (a *API) Register(s grpc.ServiceRegistrar) {
+	pb.RegisterClusterServiceServer(s, &cluster{API: a})
+	pb.RegisterKeyspaceServiceServer(s, &keyspaces{API: a})
+	pb.RegisterPartitionServiceServer(s, &partitions{API: a})
+	pb.RegisterWorkerServiceServer(s, &workers{API: a})
+	pb.RegisterEventServiceServer(s, &events{API: a})
+	pb.RegisterSessionServiceServer(s, &sessions{API: a})
+}
 
 // HTTPHandler serves the same calls as JSON: POST /leasehold.v1.<Service>/<Method>.
-func (a *API) HTTPHandler() http.Handler { return http.NotFoundHandler() }
-
-// Ready says whether this server can serve now, and if not, why.
-func (a *API) Ready() (bool, string) { return false, "starting" }
+func (a *API) HTTPHandler() http.Handler { return a.json }

@@ -1,0 +1,273 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
+	"github.com/leasehold-dev/leasehold/raftstore/state"
+)
+
+const (
+	defaultEventLimit = 1000
+	// eventsPerMessage bounds one message of a watch.
+	eventsPerMessage = 1024
+	// aheadFor is how long a watch waits for this server to reach a revision
+	// that the caller has seen at another one.
+	aheadFor = 5 * time.Second
+)
+
+// events is EventService.
+type events struct {
+	pb.UnimplementedEventServiceServer
+	*API
+}
+
+// names remembers the names of keyspaces by id, so that events of one that has
+// been deleted can still be told. It learns from each state that is looked at.
+type names struct {
+	mu   sync.Mutex
+	byID map[state.KeyspaceID]string
+}
+
+func (n *names) learn(s *state.State) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for ks := range s.Keyspaces() {
+		n.byID[ks.ID] = ks.Name
+	}
+}
+
+func (n *names) of(id state.KeyspaceID) string {
+	if id == 0 {
+		return ""
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if name, ok := n.byID[id]; ok {
+		return name
+	}
+	return "#" + strconv.FormatUint(uint64(id), 10)
+}
+
+// has tells whether some keyspace has or had the name.
+func (n *names) has(name string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, v := range n.byID {
+		if v == name {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *events) ListEvents(ctx context.Context, r *pb.ListEventsRequest) (*pb.ListEventsResponse, error) {
+	limit, err := limitOf(r.GetLimit(), defaultEventLimit)
+	if err != nil {
+		return nil, err
+	}
+	if r.GetSinceMs() < 0 {
+		return nil, invalid("since_ms", strconv.FormatInt(r.GetSinceMs(), 10), "want 0 (all that is kept) or more")
+	}
+	since := int64(0)
+	if r.GetSinceMs() > 0 {
+		since = a.cfg.Wall().UnixMilli() - r.GetSinceMs()
+	}
+	var found []state.Event
+	resp := &pb.ListEventsResponse{}
+	err = a.cfg.Store.Read(ctx, func(s *state.State) {
+		a.names.learn(s)
+		resp.Revision = s.Revision()
+		newestFirst(s, func(ev *state.Event) bool {
+			if ev.Wall < since {
+				return false
+			}
+			if a.wanted(ev, r) {
+				found = append(found, *ev)
+			}
+			return len(found) < limit
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	if r.GetKeyspace() != "" {
+		if err := a.checkKeyspace(r.GetKeyspace()); err != nil {
+			return nil, err
+		}
+	}
+	for i := len(found) - 1; i >= 0; i-- {
+		resp.Items = append(resp.Items, a.eventOf(&found[i]))
+	}
+	return resp, nil
+}
+
+// newestFirst goes back through the ledger until fn has had enough.
+func newestFirst(s *state.State, fn func(*state.Event) bool) {
+	var buf []state.Event
+	for hi := s.Revision(); hi > 0; {
+		lo := hi - min(hi, eventsPerMessage)
+		evs, err := s.Events(lo, int(hi-lo), buf[:0])
+		var refusal *state.Refusal
+		if errors.As(err, &refusal) && refusal.Revision > lo && refusal.Revision < hi {
+			lo = refusal.Revision // the last piece is shorter
+			evs, err = s.Events(lo, int(hi-lo), buf[:0])
+		}
+		if err != nil {
+			return
+		}
+		for i := len(evs) - 1; i >= 0; i-- {
+			if !fn(&evs[i]) {
+				return
+			}
+		}
+		hi, buf = lo, evs
+	}
+}
+
+func (a *events) checkKeyspace(name string) error {
+	if err := checkName("keyspace", name); err != nil {
+		return err
+	}
+	if !a.names.has(name) {
+		return notFound("keyspace", "keyspace", name)
+	}
+	return nil
+}
+
+func (a *events) wanted(ev *state.Event, r *pb.ListEventsRequest) bool {
+	return (r.GetKeyspace() == "" || a.names.of(ev.Keyspace) == r.GetKeyspace()) &&
+		(r.Partition == nil || aboutPartition(ev.Kind) && ev.Partition == r.GetPartition()) &&
+		(r.GetCause() == "" || causeName(ev.Cause) == r.GetCause())
+}
+
+// WatchEvents sends events from this server's own log as they are applied.
+func (a *events) WatchEvents(r *pb.WatchEventsRequest, ss pb.EventService_WatchEventsServer) error {
+	return a.watch(ss.Context(), r, ss.Send)
+}
+
+func (a *events) watch(ctx context.Context, r *pb.WatchEventsRequest, send func(*pb.WatchEventsResponse) error) error {
+	wake := make(chan struct{}, 1)
+	defer a.cfg.Store.Notify(wake)()
+	after, err := a.watchFrom(ctx, r, wake)
+	if err != nil {
+		return err
+	}
+	// At once, so that the caller knows where it stands.
+	if err := send(&pb.WatchEventsResponse{Revision: after}); err != nil {
+		return err
+	}
+	told := after
+	var buf []state.Event
+	for {
+		a.cfg.Store.View(func(s *state.State) {
+			if after < s.Revision() {
+				a.names.learn(s)
+				buf, err = s.Events(after, eventsPerMessage, buf[:0])
+				return
+			}
+			buf = buf[:0]
+		})
+		if err != nil {
+			return err // compacted, with the revision to resume from
+		}
+		if len(buf) == 0 {
+			if err := a.waitFor(ctx, wake); err != nil {
+				return err
+			}
+			continue
+		}
+		after = buf[len(buf)-1].Revision
+		m := &pb.WatchEventsResponse{Revision: after}
+		for i := range buf {
+			if r.GetKeyspace() == "" || a.names.of(buf[i].Keyspace) == r.GetKeyspace() {
+				m.Items = append(m.Items, a.eventOf(&buf[i]))
+			}
+		}
+		if len(m.Items) == 0 && after-told < eventsPerMessage {
+			continue // nothing for this caller, and not far behind
+		}
+		if err := send(m); err != nil {
+			return err
+		}
+		told = after
+	}
+}
+
+// watchFrom checks the request and returns the revision to go on from.
+func (a *events) watchFrom(ctx context.Context, r *pb.WatchEventsRequest, wake <-chan struct{}) (uint64, error) {
+	deadline := time.NewTimer(aheadFor)
+	defer deadline.Stop()
+	for {
+		var revision uint64
+		var err error
+		a.cfg.Store.View(func(s *state.State) {
+			a.names.learn(s)
+			revision = s.Revision()
+			err = checkCluster(r.GetClusterId(), s.ClusterID())
+		})
+		if err == nil && r.GetKeyspace() != "" {
+			err = a.checkKeyspace(r.GetKeyspace())
+		}
+		switch {
+		case err != nil:
+			return 0, err
+		case r.GetAfterRevision() == 0:
+			return revision, nil
+		case r.GetAfterRevision() <= revision:
+			return r.GetAfterRevision(), nil
+		}
+		select {
+		case <-wake: // the caller comes from a server that is further on
+		case <-deadline.C:
+			return 0, fail(&pb.ErrorDetail{
+				Reason: pb.ReasonCompacted, Field: "after_revision", Value: strconv.FormatUint(r.GetAfterRevision(), 10), Revision: revision,
+				Message: fmt.Sprintf("after_revision %d: this server is at %d", r.GetAfterRevision(), revision),
+			})
+		case <-a.stopping:
+			return 0, errShuttingDown()
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+	}
+}
+
+func (a *events) waitFor(ctx context.Context, wake <-chan struct{}) error {
+	select {
+	case <-wake:
+		return nil
+	case <-a.stopping:
+		return errShuttingDown()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (a *events) eventOf(ev *state.Event) *pb.Event {
+	m := &pb.Event{
+		Revision: ev.Revision, Index: ev.Index, Time: timestamppb.New(time.UnixMilli(ev.Wall)),
+		Kind: kindName(ev.Kind), Keyspace: a.names.of(ev.Keyspace), Worker: ev.Worker, From: ev.From,
+		SessionId: uint64(ev.Session), Token: uint64(ev.Token), Cause: causeName(ev.Cause),
+	}
+	if aboutPartition(ev.Kind) {
+		p := ev.Partition
+		m.Partition = &p
+	}
+	return m
+}
+
+// aboutPartition tells kinds of events that have a partition: 0 is one, too.
+func aboutPartition(k state.Kind) bool {
+	switch k {
+	case state.KindGrant, state.KindRelease, state.KindRevoke, state.KindExpire, state.KindDrain, state.KindQuarantine, state.KindRetry:
+		return true
+	}
+	return false
+}

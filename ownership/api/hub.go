@@ -1,0 +1,219 @@
+package api
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/leasehold-dev/leasehold/metrics"
+	pb "github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
+	"github.com/leasehold-dev/leasehold/raftstore/state"
+)
+
+// hub knows the session streams attached to this server while it leads, and
+// carries what the log says to them.
+type hub struct {
+	store  Store
+	ctl    Controller
+	clock  Clock
+	log    *slog.Logger
+	server string
+	wall   func() time.Time
+	meter  *metrics.Server
+
+	routines *routines
+
+	mu      sync.Mutex
+	term    uint64        // 0: not leading
+	since   time.Duration // clock reading of the beginning of term
+	streams map[state.SessionID]*stream
+	// relayed has when sessions without a stream here last sent a keep-alive
+	// by a single call: they are in touch, too.
+	relayed map[state.SessionID]time.Duration
+	// changed is closed and made anew when term changes.
+	changed chan struct{}
+
+	buf []state.Event // of onApply
+}
+
+func newHub(cfg *Config, r *routines) *hub {
+	return &hub{
+		wall: cfg.Wall, meter: cfg.Metrics, routines: r,
+		store: cfg.Store, ctl: cfg.Controller, clock: cfg.Clock, log: cfg.Logger, server: cfg.ServerID,
+		streams: map[state.SessionID]*stream{},
+		relayed: map[state.SessionID]time.Duration{},
+		changed: make(chan struct{}),
+	}
+}
+
+// begin opens the hub for a term.
+func (h *hub) begin(term uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.term, h.since = term, h.clock.Now()
+	clear(h.relayed)
+	close(h.changed)
+	h.changed = make(chan struct{})
+}
+
+// end closes the hub and ends every stream with why.
+func (h *hub) end(why error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.term = 0
+	for id, st := range h.streams {
+		st.end(why)
+		delete(h.streams, id)
+	}
+	close(h.changed)
+	h.changed = make(chan struct{})
+}
+
+// leading returns the term and when it began; ok is false for a follower.
+func (h *hub) leading() (term uint64, since time.Duration, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.term, h.since, h.term != 0
+}
+
+// awaitLead waits until this server leads, for a server that has just been
+// elected and has not applied all of the log yet.
+func (h *hub) awaitLead(ctx context.Context, most time.Duration) bool {
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	for {
+		h.mu.Lock()
+		term, changed := h.term, h.changed
+		h.mu.Unlock()
+		if term != 0 {
+			return true
+		}
+		if !h.store.IsLeader() {
+			return false
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// attach makes st the stream of its session. An older stream of the same
+// session is a connection that the worker has given up.
+func (h *hub) attach(st *stream) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.term == 0 {
+		return false
+	}
+	if old := h.streams[st.id]; old != nil {
+		old.end(failf(pb.ReasonReplaced, "session %d is attached anew from %s", st.id, st.addr))
+	}
+	delete(h.relayed, st.id)
+	st.term = h.term
+	h.streams[st.id] = st
+	return true
+}
+
+// detach forgets st. It reports whether st was still its session's stream.
+func (h *hub) detach(st *stream) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.streams[st.id] != st {
+		return false
+	}
+	delete(h.streams, st.id)
+	return true
+}
+
+// attached returns the stream of a session, or nil.
+func (h *hub) attached(id state.SessionID) *stream {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.streams[id]
+}
+
+// relay notes a keep-alive that came by a single call.
+func (h *hub) relay(id state.SessionID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.term != 0 && h.streams[id] == nil {
+		h.relayed[id] = h.clock.Now()
+	}
+}
+
+// heard is how long ago a session without a stream sent a keep-alive here.
+func (h *hub) heard(id state.SessionID) (ago time.Duration, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at, ok := h.relayed[id]
+	return h.clock.Now() - at, ok
+}
+
+// count adds what happened at a worker since it last reported.
+func (h *hub) count(before, now said) {
+	h.meter.Overruns(int(now.overruns - min(before.overruns, now.overruns)))
+	h.meter.FencingChecked(int(now.fencingChecks - min(before.fencingChecks, now.fencingChecks)))
+	const most = 1 << 12 // per keep-alive: the number is the worker's word only
+	for range min(most, now.fencingRejections-min(before.fencingRejections, now.fencingRejections)) {
+		h.meter.FencingRejected("stale_token")
+	}
+}
+
+// eventsPerRead bounds how much of the ledger is copied at a time.
+const eventsPerRead = 4096
+
+// onApply hands the events (from, to] to the streams they concern. It runs
+// under the store's lock.
+func (h *hub) onApply(s *state.State, from, to, index uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.streams) == 0 && len(h.relayed) == 0 {
+		return
+	}
+	for from < to {
+		evs, err := s.Events(from, eventsPerRead, h.buf[:0])
+		if err != nil || len(evs) == 0 {
+			h.resyncLocked() // more happened than the ledger holds
+			return
+		}
+		h.buf = evs
+		from = evs[len(evs)-1].Revision
+		h.deliverLocked(s, evs, index)
+	}
+}
+
+// deliverLocked groups what follows one another for one session, so that each
+// stream is locked once per run of events.
+func (h *hub) deliverLocked(s *state.State, evs []state.Event, index uint64) {
+	now := h.clock.Now()
+	for i := 0; i < len(evs); {
+		ev := &evs[i]
+		if ev.Kind == state.KindKeyspaceDelete {
+			h.resyncLocked()
+			i++
+			continue
+		}
+		n := 1
+		for i+n < len(evs) && evs[i+n].Session == ev.Session && evs[i+n].Kind != state.KindKeyspaceDelete {
+			n++
+		}
+		if st := h.streams[ev.Session]; st != nil {
+			st.deliver(s, evs[i:i+n], index, now)
+		} else if ev.Kind == state.KindSessionExpire || ev.Kind == state.KindSessionClose {
+			delete(h.relayed, ev.Session)
+		}
+		i += n
+	}
+}
+
+// resyncLocked makes every stream send its full list.
+func (h *hub) resyncLocked() {
+	for _, st := range h.streams {
+		st.resync()
+	}
+}

@@ -1,0 +1,140 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
+)
+
+// fromKey carries the caller's own address with a forwarded call.
+const fromKey = "leasehold-from"
+
+// hardLimit times the request limit is what grpc itself cuts off; between the
+// two the caller gets an error with all its details.
+const hardLimit = 4
+
+// ServerOptions are what a grpc.Server needs to serve this API: interceptors,
+// size limits, connection keep-alives.
+func (a *API) ServerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(a.interceptUnary),
+		grpc.ChainStreamInterceptor(a.interceptStream),
+		grpc.MaxRecvMsgSize(hardLimit * a.cfg.MaxRequestBytes),
+		// A stopped worker's stream must not hold its handler for ever.
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+	}
+}
+
+// interceptUnary is the way of every unary call, over gRPC and over HTTP:
+// deadline, size, then here or at the leader, and the error table at the end.
+func (a *API) interceptUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
+	defer func() { err = a.toStatus(err) }()
+	defer a.recover(info.FullMethod, &err)
+	m, ours := a.methods[info.FullMethod]
+	if !ours {
+		return handler(ctx, req) // health, reflection
+	}
+	if err := a.checkSize(req); err != nil {
+		return nil, err
+	}
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, a.cfg.CallTimeout)
+		defer cancel()
+	}
+	switch {
+	case m.local || wantsStale(req):
+		a.sayAge(ctx)
+	case !a.cfg.Store.IsLeader():
+		return a.forwardUnary(ctx, info.FullMethod, m, req)
+	}
+	return handler(ctx, req)
+}
+
+func (a *API) interceptStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+	defer func() { err = a.toStatus(err) }()
+	defer a.recover(info.FullMethod, &err)
+	m, ours := a.methods[info.FullMethod]
+	if !ours {
+		return handler(srv, ss)
+	}
+	limited := &limitedStream{ServerStream: ss, api: a}
+	switch {
+	case m.local:
+		a.sayAge(ss.Context())
+	case !a.cfg.Store.IsLeader():
+		return a.forwardStream(limited, info.FullMethod, m)
+	}
+	return handler(srv, limited)
+}
+
+// recover turns a panic of one call into its error: the others go on.
+func (a *API) recover(method string, err *error) {
+	if p := recover(); p != nil {
+		a.log.Error("a call panicked", "method", method, "cause", fmt.Sprint(p), "stack", string(debug.Stack()))
+		*err = failf(pb.ReasonInternal, "%s panicked", method)
+	}
+}
+
+func (a *API) checkSize(req any) error {
+	msg, ok := req.(proto.Message)
+	if !ok {
+		return nil
+	}
+	return a.tooLarge(proto.Size(msg))
+}
+
+func (a *API) tooLarge(n int) error {
+	if n <= a.cfg.MaxRequestBytes {
+		return nil
+	}
+	limit := strconv.Itoa(a.cfg.MaxRequestBytes) + " bytes"
+	return fail(&pb.ErrorDetail{
+		Reason: pb.ReasonTooLarge, Field: "request", Value: strconv.Itoa(n) + " bytes", Limit: limit,
+		Message: fmt.Sprintf("request of %d bytes: at most %s", n, limit),
+	})
+}
+
+// limitedStream bounds each message a caller sends.
+type limitedStream struct {
+	grpc.ServerStream
+	api *API
+}
+
+func (s *limitedStream) RecvMsg(m any) error {
+	if err := s.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	return s.api.checkSize(m)
+}
+
+// sayAge tells how old this server's own state may be.
+func (a *API) sayAge(ctx context.Context) {
+	age := strconv.FormatInt(a.age().Milliseconds(), 10)
+	_ = grpc.SetHeader(ctx, metadata.Pairs(ageKey, age)) // fails only when the headers are out
+}
+
+// callerAddr is where the caller is, seen through one forwarding.
+func callerAddr(ctx context.Context) string {
+	if md, ok := metadata.FromIncomingContext(ctx); ok && len(md.Get(forwardedKey)) > 0 {
+		if from := md.Get(fromKey); len(from) > 0 {
+			return strings.ToValidUTF8(shorten(from[0]), "")
+		}
+	}
+	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
+		return p.Addr.String()
+	}
+	return ""
+}

@@ -1,0 +1,121 @@
+package api
+
+import (
+	"context"
+
+	"connectrpc.com/connect"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	pb "github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
+)
+
+// The handlers of the JSON twin: each method names itself and goes through call.
+
+type (
+	clusterTwin   struct{ s *cluster }
+	keyspaceTwin  struct{ s *keyspaces }
+	partitionTwin struct{ s *partitions }
+	workerTwin    struct{ s *workers }
+	eventTwin     struct{ s *events }
+	sessionTwin   struct{ s *sessions }
+)
+
+func (t clusterTwin) GetStatus(ctx context.Context, r *pb.GetStatusRequest) (*pb.Status, error) {
+	return call(ctx, t.s.API, pb.ClusterService_GetStatus_FullMethodName, r, t.s.GetStatus)
+}
+
+func (t clusterTwin) ListPeers(ctx context.Context, r *pb.ListPeersRequest) (*pb.ListPeersResponse, error) {
+	return call(ctx, t.s.API, pb.ClusterService_ListPeers_FullMethodName, r, t.s.ListPeers)
+}
+
+func (t keyspaceTwin) CreateKeyspace(ctx context.Context, r *pb.CreateKeyspaceRequest) (*pb.Keyspace, error) {
+	return call(ctx, t.s.API, pb.KeyspaceService_CreateKeyspace_FullMethodName, r, t.s.CreateKeyspace)
+}
+
+func (t keyspaceTwin) GetKeyspace(ctx context.Context, r *pb.GetKeyspaceRequest) (*pb.Keyspace, error) {
+	return call(ctx, t.s.API, pb.KeyspaceService_GetKeyspace_FullMethodName, r, t.s.GetKeyspace)
+}
+
+func (t keyspaceTwin) ListKeyspaces(ctx context.Context, r *pb.ListKeyspacesRequest) (*pb.ListKeyspacesResponse, error) {
+	return call(ctx, t.s.API, pb.KeyspaceService_ListKeyspaces_FullMethodName, r, t.s.ListKeyspaces)
+}
+
+func (t keyspaceTwin) UpdateKeyspace(ctx context.Context, r *pb.UpdateKeyspaceRequest) (*pb.Keyspace, error) {
+	return call(ctx, t.s.API, pb.KeyspaceService_UpdateKeyspace_FullMethodName, r, t.s.UpdateKeyspace)
+}
+
+func (t keyspaceTwin) DeleteKeyspace(ctx context.Context, r *pb.DeleteKeyspaceRequest) (*pb.DeleteKeyspaceResponse, error) {
+	return call(ctx, t.s.API, pb.KeyspaceService_DeleteKeyspace_FullMethodName, r, t.s.DeleteKeyspace)
+}
+
+func (t partitionTwin) ListPartitions(ctx context.Context, r *pb.ListPartitionsRequest) (*pb.ListPartitionsResponse, error) {
+	return call(ctx, t.s.API, pb.PartitionService_ListPartitions_FullMethodName, r, t.s.ListPartitions)
+}
+
+func (t partitionTwin) GetPartition(ctx context.Context, r *pb.GetPartitionRequest) (*pb.Partition, error) {
+	return call(ctx, t.s.API, pb.PartitionService_GetPartition_FullMethodName, r, t.s.GetPartition)
+}
+
+func (t partitionTwin) MovePartition(ctx context.Context, r *pb.MovePartitionRequest) (*pb.Partition, error) {
+	return call(ctx, t.s.API, pb.PartitionService_MovePartition_FullMethodName, r, t.s.MovePartition)
+}
+
+func (t partitionTwin) RetryPartition(ctx context.Context, r *pb.RetryPartitionRequest) (*pb.Partition, error) {
+	return call(ctx, t.s.API, pb.PartitionService_RetryPartition_FullMethodName, r, t.s.RetryPartition)
+}
+
+func (t partitionTwin) Locate(ctx context.Context, r *pb.LocateRequest) (*pb.Partition, error) {
+	return call(ctx, t.s.API, pb.PartitionService_Locate_FullMethodName, r, t.s.Locate)
+}
+
+func (t workerTwin) ListWorkers(ctx context.Context, r *pb.ListWorkersRequest) (*pb.ListWorkersResponse, error) {
+	return call(ctx, t.s.API, pb.WorkerService_ListWorkers_FullMethodName, r, t.s.ListWorkers)
+}
+
+func (t workerTwin) DrainWorker(ctx context.Context, r *pb.DrainWorkerRequest) (*pb.Worker, error) {
+	return call(ctx, t.s.API, pb.WorkerService_DrainWorker_FullMethodName, r, t.s.DrainWorker)
+}
+
+func (t workerTwin) UndrainWorker(ctx context.Context, r *pb.UndrainWorkerRequest) (*pb.Worker, error) {
+	return call(ctx, t.s.API, pb.WorkerService_UndrainWorker_FullMethodName, r, t.s.UndrainWorker)
+}
+
+func (t workerTwin) EvictWorker(ctx context.Context, r *pb.EvictWorkerRequest) (*pb.Worker, error) {
+	return call(ctx, t.s.API, pb.WorkerService_EvictWorker_FullMethodName, r, t.s.EvictWorker)
+}
+
+func (t eventTwin) ListEvents(ctx context.Context, r *pb.ListEventsRequest) (*pb.ListEventsResponse, error) {
+	return call(ctx, t.s.API, pb.EventService_ListEvents_FullMethodName, r, t.s.ListEvents)
+}
+
+func (t sessionTwin) KeepAlive(ctx context.Context, r *pb.KeepAliveRequest) (*pb.KeepAliveResponse, error) {
+	return call(ctx, t.s.API, pb.SessionService_KeepAlive_FullMethodName, r, t.s.KeepAlive)
+}
+
+// WatchEvents streams one JSON message after another.
+func (t eventTwin) WatchEvents(ctx context.Context, r *pb.WatchEventsRequest, out *connect.ServerStream[pb.WatchEventsResponse]) error {
+	const name = pb.EventService_WatchEvents_FullMethodName
+	ss := &twinStream{ctx: inProcess(ctx, name)}
+	err := t.s.interceptStream(t.s, ss, &grpc.StreamServerInfo{FullMethod: name, IsServerStream: true},
+		func(any, grpc.ServerStream) error { return t.s.watch(ss.ctx, r, out.Send) })
+	if err != nil {
+		return toConnect(err)
+	}
+	return nil
+}
+
+// Attach is refused: see unsupported.
+func (t sessionTwin) Attach(context.Context, *connect.BidiStream[pb.AttachRequest, pb.AttachResponse]) error {
+	return toConnect(unsupported(pb.SessionService_Attach_FullMethodName))
+}
+
+// twinStream is what the stream interceptor needs of a stream whose messages go
+// another way.
+type twinStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s *twinStream) Context() context.Context       { return s.ctx }
+func (s *twinStream) SetHeader(md metadata.MD) error { return grpc.SetHeader(s.ctx, md) }
