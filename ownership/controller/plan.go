@@ -135,14 +135,13 @@ func (p *planner) leaveUnowned(partition uint32, r Reason) {
 	p.wakeAt(r.Until)
 }
 
-func (p *planner) grant(partition uint32, to int32, cause state.Cause) {
-	p.load[to]++
-	p.out.Grants = append(p.out.Grants, Grant{
+func (p *planner) grantOf(partition uint32, to int32, cause state.Cause) Grant {
+	return Grant{
 		Partition: partition,
 		Cause:     cause,
 		LastToken: p.in.Tokens[partition],
 		Session:   p.in.Workers[to].Session,
-	})
+	}
 }
 
 // coldStart holds everything back while a keyspace that nobody holds any of

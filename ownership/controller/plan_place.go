@@ -1,6 +1,10 @@
 package controller
 
-import "github.com/leasehold-dev/leasehold/raftstore/state"
+import (
+	"slices"
+
+	"github.com/leasehold-dev/leasehold/raftstore/state"
+)
 
 // placeAll finds a place for everything that needs one and writes the result.
 // Workers that keep restarting are asked only for what nobody else has room
@@ -136,11 +140,11 @@ func unplaced(list []item) int {
 	return n
 }
 
-// writeOrphans turns placed orphans into grants. A lease that is taken back
-// is taken back even when nobody can have it.
+// writeOrphans turns placed orphans into grants, worker by worker. A lease
+// that is taken back is taken back even when nobody can have it.
 func (p *planner) writeOrphans(receivers bool, doubt state.Clock) {
+	first := make([]int32, len(p.in.Workers)+1) // where each worker's grants begin
 	left := 0
-	p.out.Grants = growTo(p.out.Grants, len(p.orphans))
 	for i := range p.orphans {
 		it := &p.orphans[i]
 		if it.kind == take {
@@ -151,10 +155,22 @@ func (p *planner) writeOrphans(receivers bool, doubt state.Clock) {
 		}
 		if it.to == nobody {
 			left++
+		} else {
+			first[it.to+1]++
+		}
+	}
+	for i := range p.in.Workers {
+		first[i+1] += first[i]
+	}
+	at := len(p.out.Grants)
+	p.out.Grants = slices.Grow(p.out.Grants, len(p.orphans)-left)[:at+len(p.orphans)-left]
+	for i := range p.orphans {
+		it := &p.orphans[i]
+		if it.to == nobody {
 			continue
 		}
-		p.load[it.to]-- // grant counts it again
-		p.grant(it.partition, it.to, it.cause)
+		p.out.Grants[at+int(first[it.to])] = p.grantOf(it.partition, it.to, it.cause)
+		first[it.to]++
 	}
 	if left == 0 {
 		return
@@ -188,11 +204,4 @@ func (p *planner) writeLeavers() {
 		}
 		p.out.Drains = append(p.out.Drains, d)
 	}
-}
-
-func growTo[T any](s []T, n int) []T {
-	if cap(s)-len(s) >= n {
-		return s
-	}
-	return append(make([]T, 0, len(s)+n), s...)
 }

@@ -20,6 +20,11 @@ func (p *planner) survey() {
 	in := p.in
 	slots := p.slotTable()
 	moves, actions, suspects := 0, 0, 0
+	unowned := 0
+	for _, o := range in.Owners {
+		unowned += int(uint32(o) >> 31)
+	}
+	p.orphans = make([]item, 0, unowned)
 	for q, o := range in.Owners {
 		part := uint32(q)
 		for suspects < len(in.Suspects) && in.Suspects[suspects].Partition < part {
@@ -197,7 +202,8 @@ func (p *planner) surveySlot(part uint32, s *state.Slot) bool {
 	i, back := p.byID[s.Worker]
 	switch {
 	case back && p.open(i) && p.load[i] < p.limit[i]:
-		p.grant(part, i, state.CauseRestart)
+		p.load[i]++
+		p.out.Grants = append(p.out.Grants, p.grantOf(part, i, state.CauseRestart))
 		return true
 	case s.Reserved && !p.barredForGood(s.Worker):
 		p.leaveUnowned(part, Reason{Code: CodeReserved, Until: s.Until, Worker: s.Worker})

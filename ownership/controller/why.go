@@ -15,8 +15,11 @@ type StuckMove struct {
 	Token     state.Token
 	Session   state.SessionID
 	Worker    string
-	Overdue   time.Duration
 	Cause     state.Cause
+	// Deadline is when it should have been released, on the logical clock;
+	// Overdue is how long ago that was when Stuck was called.
+	Deadline state.Clock
+	Overdue  time.Duration
 }
 
 // published is what readers see of the last plan of one keyspace. It is
@@ -87,11 +90,16 @@ func (p *published) why(partition uint32) Reason {
 // Stuck lists the drains past their timeout, over all keyspaces, by keyspace
 // and partition. Empty while not leading.
 func (c *Controller) Stuck() []StuckMove {
+	var now state.Clock
+	c.cfg.Store.View(func(s *state.State) { now = s.Now() })
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	var all []StuckMove
 	for _, p := range c.views {
 		all = append(all, p.stuck...)
+	}
+	c.mu.Unlock()
+	for i := range all {
+		all[i].Overdue = max(now-all[i].Deadline, 0)
 	}
 	slices.SortFunc(all, func(a, b StuckMove) int {
 		return cmp.Or(cmp.Compare(a.Keyspace, b.Keyspace), cmp.Compare(a.Partition, b.Partition))
