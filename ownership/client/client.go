@@ -54,11 +54,12 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	var b pause
+	left := patience{limit: c.cfg.Patience}
 	for {
 		if _, err = c.pick(ctx); err == nil {
 			return c, nil
 		}
-		if b.wait(ctx) != nil {
+		if left.over(err) || b.wait(ctx) != nil {
 			c.Close()
 			return nil, err
 		}

@@ -110,6 +110,18 @@ func TestUnreachableNamesEachServer(t *testing.T) {
 	}
 }
 
+func TestPatienceEndsBeforeTheTimeout(t *testing.T) {
+	start := time.Now()
+	_, err := client.Dial(t.Context(), client.Config{Servers: deadAddr(t), Patience: 100 * time.Millisecond})
+	var u *client.UnreachableError
+	if !errors.As(err, &u) {
+		t.Fatalf("got %v", err)
+	}
+	if d := time.Since(start); d > 5*time.Second {
+		t.Errorf("took %v", d)
+	}
+}
+
 func TestWaitsForAServerThatStartsLater(t *testing.T) {
 	addr := deadAddr(t)
 	got := make(chan error, 1)

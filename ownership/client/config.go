@@ -31,6 +31,11 @@ type Config struct {
 	// included, and the choice of a server for a stream. 0 is DefaultTimeout.
 	Timeout time.Duration
 
+	// Patience, when not 0, ends a call with an *UnreachableError as soon as
+	// no server at all has answered for that long, however much time its
+	// context has left. For people who wait; programs have more.
+	Patience time.Duration
+
 	// TLS, when not nil, encrypts connections and verifies servers.
 	TLS *tls.Config
 
@@ -102,6 +107,9 @@ func (c Config) validate() (Config, []string, error) {
 	}
 	if c.Timeout < 0 {
 		return c, nil, fmt.Errorf("timeout %v: below 0", c.Timeout)
+	}
+	if c.Patience < 0 {
+		return c, nil, fmt.Errorf("patience %v: below 0", c.Patience)
 	}
 	if c.Timeout == 0 {
 		c.Timeout = DefaultTimeout

@@ -50,7 +50,7 @@ func (e *UnreachableError) GRPCStatus() *status.Status {
 // plain takes gRPC's wrapping off a message.
 func plain(err error) string {
 	msg := status.Convert(err).Message()
-	for _, prefix := range []string{"connection error: desc = ", "transport: "} {
+	for _, prefix := range []string{"connection error: desc = ", "transport: ", "Error while dialing: "} {
 		if i := strings.Index(msg, prefix); i >= 0 {
 			msg = msg[i+len(prefix):]
 		}

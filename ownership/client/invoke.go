@@ -53,8 +53,12 @@ func (c *Client) Invoke(ctx context.Context, method string, args, reply any, opt
 	defer cancel()
 	var b pause
 	follows := 0
+	left := patience{limit: c.cfg.Patience}
 	for {
 		addr, err := c.pick(ctx)
+		if left.over(err) {
+			return err
+		}
 		next := retryLater
 		if err == nil {
 			err = c.attempt(ctx, addr, method, args, reply, opts, &next)
@@ -174,8 +178,12 @@ func (c *Client) NewStream(ctx context.Context, desc *grpc.StreamDesc, method st
 	choose, cancel := c.bounded(ctx)
 	defer cancel()
 	var b pause
+	left := patience{limit: c.cfg.Patience}
 	for {
 		addr, err := c.pick(choose)
+		if left.over(err) {
+			return nil, err
+		}
 		if err == nil {
 			var cc *grpc.ClientConn
 			if cc, err = c.conn(addr); err != nil {

@@ -199,6 +199,27 @@ func unreachable(answers []answer) error {
 	return e
 }
 
+// patience ends when no server has answered for long enough.
+type patience struct {
+	limit time.Duration
+	since time.Time // of the first of the failures in a row
+}
+
+// over looks at the error of a pick, or nil.
+func (p *patience) over(err error) bool {
+	var u *UnreachableError
+	switch {
+	case p.limit == 0:
+		return false
+	case !errors.As(err, &u):
+		p.since = time.Time{}
+		return false
+	case p.since.IsZero():
+		p.since = time.Now()
+	}
+	return time.Since(p.since) >= p.limit
+}
+
 // pause is a growing, jittered wait between tries.
 type pause struct{ next time.Duration }
 
