@@ -1,0 +1,22 @@
+package main
+
+import "github.com/spf13/cobra"
+
+// commandGroups is the list of all commands, in the order of --help.
+func commandGroups(e env) []commandGroup {
+	return []commandGroup{
+		{"Operate", []*cobra.Command{
+			newStatusCommand(e),
+			newKeyspaceCommand(e),
+			newPartitionsCommand(e),
+			newLocateCommand(e),
+			newWorkersCommand(e),
+			newEventsCommand(e),
+			newRaftCommand(e),
+		}},
+		{"This program", []*cobra.Command{
+			newVersionCommand(e),
+			newCompletionCommand(e),
+		}},
+	}
+}
