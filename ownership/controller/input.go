@@ -51,6 +51,9 @@ type Input struct {
 	// balance again; Hold has when partitions that are granted and given back
 	// over and over may be granted again.
 	Cool, Hold map[uint32]state.Clock
+	// Filling is what the last plan said: who was being filled up to its
+	// share goes on to be, although it is within 10 % of it by now.
+	Filling []state.SessionID
 }
 
 // Standing is where a worker's session stands, for placement.

@@ -25,6 +25,9 @@ type Output struct {
 	Imbalance float64
 	// Wanted counts balance moves still to come, started ones not included.
 	Wanted int
+	// Filling are the workers short of their share that get more; input of
+	// the next plan.
+	Filling []state.SessionID
 }
 
 // Grant gives an unowned partition to a session.

@@ -46,15 +46,17 @@ type balance struct {
 }
 
 // weigh decides who gives and who gets how many. Nothing happens within 10 %
-// of the fair share; a worker below it is filled to its share from the
-// heaviest, so that the first to lose are those above. A worker that holds
-// nothing while another holds several is below its share whatever the sizes.
+// of the fair share. A worker below it is filled to its share from the
+// heaviest, so that the first to lose are those above, and once that has begun
+// it goes on to the share, not just into the 10 %. A worker that holds nothing
+// while another holds several is below its share whatever the sizes.
 func (b *balance) weigh() {
 	wanted := 0
 	for _, i := range b.who {
 		w := &b.in.Workers[i]
 		fill := b.fill(i)
-		if b.load[i] >= fill || float64(b.load[i]) >= underload*b.fair[i]-epsilon {
+		started := slices.Contains(b.in.Filling, w.Session)
+		if b.load[i] >= fill || !started && float64(b.load[i]) >= underload*b.fair[i]-epsilon {
 			continue
 		}
 		switch until := w.unsettled(b.in.Now); {
@@ -65,6 +67,7 @@ func (b *balance) weigh() {
 		default:
 			b.need[i] = fill - b.load[i]
 			wanted += int(b.need[i])
+			b.out.Filling = append(b.out.Filling, w.Session)
 		}
 	}
 	after := slices.Clone(b.load)

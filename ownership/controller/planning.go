@@ -43,6 +43,7 @@ func (t *term) plan(ctx context.Context, v *view) []*planned {
 		p.out = Plan(in)
 		p.space.wake = earliest(p.out.Wake, wake)
 		p.space.dirty = false
+		p.space.filling = p.out.Filling
 		for _, g := range p.out.Grants {
 			extra[g.Session]++
 		}
@@ -133,7 +134,7 @@ func (t *term) input(ctx context.Context, p *planned) Input {
 		Workers: p.workers, Owners: sv.owners, Tokens: sv.tokens, Lost: s.lost,
 		Moves: sv.moves, Slots: sv.slots, Suspects: sv.suspects,
 		LastChange: s.lastChange, FirstChange: s.firstChange, ColdSince: s.coldSince,
-		Cool: s.cool, Hold: s.hold,
+		Cool: s.cool, Hold: s.hold, Filling: s.filling,
 	}
 	if sv.deleting {
 		return in

@@ -49,6 +49,7 @@ type space struct {
 	lastChange, firstChange, coldSince state.Clock
 	cool, hold                         map[uint32]state.Clock
 	flaps                              map[uint32]flap
+	filling                            []state.SessionID
 	lost                               []state.Cause
 	lostAt, drainAt                    map[uint32]time.Duration // boot clock
 	refusals                           int                      // plans in a row that were refused in part

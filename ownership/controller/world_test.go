@@ -23,6 +23,7 @@ type world struct {
 	last     state.Token
 	session  state.SessionID
 	changed  state.Clock
+	filling  []state.SessionID
 
 	ring        []int32
 	ringMembers []string
@@ -102,7 +103,7 @@ func (w *world) input() Input {
 		Keyspace: 1, Settings: w.settings, Now: w.now,
 		Workers: slices.Clone(w.workers), Owners: slices.Clone(w.owners), Tokens: slices.Clone(w.tokens),
 		Ring: w.ring, Moves: slices.Clone(w.moves), Slots: slices.Clone(w.slots),
-		LastChange: w.changed, FirstChange: w.changed,
+		LastChange: w.changed, FirstChange: w.changed, Filling: w.filling,
 	}
 	for _, m := range w.ringMembers {
 		in.RingWorkers = append(in.RingWorkers, int32(w.find(m)))
@@ -112,6 +113,7 @@ func (w *world) input() Input {
 
 // apply makes a plan come true.
 func (w *world) apply(out Output) {
+	w.filling = out.Filling
 	at := func(s state.SessionID) int32 {
 		return int32(slices.IndexFunc(w.workers, func(x Worker) bool { return x.Session == s }))
 	}
