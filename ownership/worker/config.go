@@ -29,6 +29,7 @@ const (
 // Limits of what a worker says about itself. The servers hold the same ones.
 const (
 	MaxNameLen  = 128 // bytes of a worker id or keyspace name
+	MaxTextLen  = 256 // bytes of an endpoint or zone
 	MaxLabels   = 16
 	MaxLabelLen = 128 // bytes of a label's key or value
 )
@@ -46,7 +47,7 @@ type Config struct {
 	// ID names the worker; the host name if empty. It should stay the same over
 	// a restart, so that restart_grace and the slot of a returning worker work.
 	// Two live processes with one ID: the second is refused. Letters, digits
-	// and . _ - : @, at most MaxNameLen bytes.
+	// and . _ - :, at most MaxNameLen bytes.
 	ID string
 
 	// Endpoint is where others reach the work of this process, as a router
@@ -172,10 +173,10 @@ func (c Config) Validate() error {
 	_, err := client.ParseServers(c.Servers)
 	add(err)
 	if c.ID != "" { // empty: the host name, looked at by Join
-		add(checkID("ID", c.ID))
+		add(checkName("ID", c.ID))
 	}
-	add(checkText("Endpoint", c.Endpoint, 256))
-	add(checkText("Zone", c.Zone, MaxLabelLen))
+	add(checkText("Endpoint", c.Endpoint, MaxTextLen))
+	add(checkText("Zone", c.Zone, MaxTextLen))
 	if len(c.Labels) > MaxLabels {
 		add(fmt.Errorf("Labels: %d labels: at most %d", len(c.Labels), MaxLabels))
 	}
@@ -229,20 +230,21 @@ func checkAddr(field, addr, want string) error {
 	return nil
 }
 
-// checkID allows what survives gossip names, paths, URLs and log lines unchanged.
-func checkID(field, id string) error {
+// checkName holds worker ids and keyspace names to the servers' alphabet, which
+// survives gossip names, paths, URLs and log lines unchanged.
+func checkName(field, name string) error {
 	switch {
-	case id == "":
-		return fmt.Errorf("%s %q: must not be empty", field, id)
-	case len(id) > MaxNameLen:
-		return fmt.Errorf("%s %q: %d bytes: at most %d", field, clip(id), len(id), MaxNameLen)
-	case id == "." || id == "..":
-		return fmt.Errorf("%s %q: means a directory", field, id)
+	case name == "":
+		return fmt.Errorf("%s %q: must not be empty", field, name)
+	case len(name) > MaxNameLen:
+		return fmt.Errorf("%s %q: %d bytes: at most %d", field, clip(name), len(name), MaxNameLen)
+	case name == "." || strings.Contains(name, ".."):
+		return fmt.Errorf("%s %q: must not be . or contain ..", field, clip(name))
 	}
-	for _, r := range id {
-		ok := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-:@", r)
+	for _, r := range name {
+		ok := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-:", r)
 		if !ok {
-			return fmt.Errorf("%s %q: character %q: allowed are letters, digits and . _ - : @", field, clip(id), r)
+			return fmt.Errorf("%s %q: character %q: allowed are letters, digits and . _ - :", field, clip(name), r)
 		}
 	}
 	return nil

@@ -1,0 +1,154 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/leasehold-dev/leasehold/ownership/client"
+	"github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
+)
+
+// How the search for a server goes.
+const (
+	// openWait is how long a server may take to open a session: it may have to
+	// ask the session that has the worker id now, or wait for it.
+	openWait = 15 * time.Second
+	// Between two rounds over all servers, jittered.
+	minPause = 50 * time.Millisecond
+	maxPause = 500 * time.Millisecond
+	// complainEvery is how often a search without success is logged.
+	complainEvery = 10 * time.Second
+	// maxInUseWait is how long a worker waits for its id to become free, once:
+	// what holds it may be the process that this one replaces.
+	maxInUseWait = 10 * time.Second
+)
+
+// finder looks for a server that attaches one session. It lives while there is
+// no stream.
+type finder struct {
+	session uint64
+	opened  bool // resume, do not open
+	cancel  context.CancelFunc
+}
+
+// found is what a finder ends with: a stream with its first message, or a
+// definite refusal.
+type found struct {
+	stream  *stream
+	answer  *leaseholdv1.AttachResponse
+	sent    reading // when the first request to open went out
+	refused *leaseholdv1.ErrorDetail
+}
+
+// find goes round the servers, the leader first, until one has answered
+// definitely or ctx ends.
+func (e *engine) find(ctx context.Context, f *finder, first *leaseholdv1.AttachRequest, wait time.Duration, avoid string) (found, bool) {
+	var (
+		sent   reading
+		pause  = minPause
+		waited bool
+		said   = e.tenure.clock.Now()
+	)
+	if !f.opened {
+		wait = openWait
+	}
+	for {
+		servers, err := e.client.Servers(ctx)
+		for _, addr := range without(servers, avoid) {
+			if ctx.Err() != nil {
+				return found{}, false
+			}
+			var st *stream
+			var answer *leaseholdv1.AttachResponse
+			var at reading
+			st, answer, at, err = attach(ctx, e.client, addr, first, wait, e.tenure.read)
+			d := client.Detail(err)
+			v := verdictOf(d)
+			// A request that was answered with "not done" opened nothing.
+			if sent == (reading{}) && !d.Retryable() && v != verdictInUse {
+				sent = at
+			}
+			if err == nil {
+				return found{stream: st, answer: answer, sent: sent}, true
+			}
+			if v == verdictInUse && !waited {
+				waited = true
+				pause = min(time.Duration(d.GetRetryAfterMs())*time.Millisecond, maxInUseWait)
+				break
+			}
+			if definite(v, f.opened) {
+				return found{sent: sent, refused: d}, true
+			}
+		}
+		avoid = ""
+		if now := e.tenure.clock.Now(); err != nil && now-said >= complainEvery {
+			said = now
+			e.notes.say(logLine{slog.LevelWarn, "no server attaches the session", []any{"worker", e.id, "session", f.session, "cause", err}})
+		}
+		if !sleep(ctx, pause/2+rand.N(pause/2+1)) {
+			return found{}, false
+		}
+		pause = min(max(2*pause, minPause), maxPause)
+	}
+}
+
+// definite tells whether a refusal of the first request ends the search.
+func definite(v verdict, resume bool) bool {
+	switch v {
+	case verdictNone:
+		return false
+	case verdictRefused, verdictInUse:
+		return !resume
+	}
+	return true
+}
+
+// without moves an address to the end.
+func without(addrs []string, avoid string) []string {
+	out := make([]string, 0, len(addrs))
+	last := ""
+	for _, a := range addrs {
+		if a == avoid {
+			last = a
+			continue
+		}
+		out = append(out, a)
+	}
+	if last != "" {
+		out = append(out, last)
+	}
+	return out
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// relay sends one keep-alive by a single call through a server other than the
+// stream's, if there is one.
+func (e *engine) relay(ctx context.Context, m *leaseholdv1.KeepAliveRequest, avoid string, wait time.Duration, try int) (*leaseholdv1.KeepAliveResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	servers, err := e.client.Servers(ctx)
+	if len(servers) == 0 {
+		return nil, err
+	}
+	if n := len(servers); n > 1 && avoid != "" {
+		servers = without(servers, avoid)[:n-1]
+	}
+	conn, err := e.client.Open(servers[try%len(servers)])
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	return leaseholdv1.NewSessionServiceClient(conn).KeepAlive(ctx, m)
+}
