@@ -37,7 +37,7 @@
 // Run itself supervises. Beside it run Raft's own (three, and two per peer on
 // the leader), the accept loop and one per incoming connection, one that builds
 // log entries, one that watches the disk, one that follows leadership, and at
-// most five that each wait for an entry in flight. While leading there are two
+// most three that each wait for an entry in flight. While leading there are two
 // more: expiry, and Config.Lead.
 //
 // # Locks

@@ -191,7 +191,9 @@ func (s *Store) takeOffice(ctx context.Context, term uint64) error {
 			cmds = append(cmds, &state.Bootstrap{ClusterID: newClusterID(), FirstToken: FirstToken(s.cfg.Wall())})
 		}
 	})
-	cmds = append(cmds, &state.Announce{Term: term, Server: s.announced()})
+	// The tick says 0 and starts the clock of this term: from here on no time is
+	// lost.
+	cmds = append(cmds, &state.Announce{Term: term, Server: s.announced()}, &state.Tick{})
 	results, err := s.startup(ctx, cmds...)
 	if err != nil {
 		return fmt.Errorf("announce: %w", err)

@@ -19,10 +19,10 @@ const (
 	entryHead   = 64
 	commandHead = 24
 	// How many entries may be in flight. Two keep the leader's disk and the
-	// followers' busy at once; more only make the batches smaller. One of the
-	// urgent slots is always free of plain proposals.
-	plainSlots  = 3
-	urgentSlots = 4
+	// followers' busy at once; more only make the batches smaller. One slot is
+	// always free of plain proposals.
+	plainSlots  = 2
+	urgentSlots = 3
 )
 
 // lane orders proposals that wait.
