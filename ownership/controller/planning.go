@@ -130,8 +130,10 @@ func (t *term) noteMembers(p *planned) {
 func (t *term) input(ctx context.Context, p *planned) Input {
 	sv, s := p.view, p.space
 	in := Input{
-		Keyspace: sv.id, Settings: sv.settings, Deleting: sv.deleting, Now: t.clock, LastJoin: sv.lastJoin,
-		Workers: p.workers, Owners: sv.owners, Tokens: sv.tokens, Lost: s.lost,
+		Keyspace: sv.id, Settings: sv.settings, Deleting: sv.deleting, Now: t.clock,
+		// The log's clock may be a second behind when it notes a join.
+		LastJoin: max(sv.lastJoin, s.lastChange),
+		Workers:  p.workers, Owners: sv.owners, Tokens: sv.tokens, Lost: s.lost,
 		Moves: sv.moves, Slots: sv.slots, Suspects: sv.suspects,
 		LastChange: s.lastChange, FirstChange: s.firstChange, ColdSince: s.coldSince,
 		Cool: s.cool, Hold: s.hold, Filling: s.filling,

@@ -135,7 +135,10 @@ func (t *term) round(ctx context.Context) {
 		}
 	}
 	v := t.look()
-	t.judge(ctx, v, now)
+	if t.judge(ctx, v, now) {
+		v = t.look() // with the keyspaces that the dead concern
+		t.judge(ctx, v, now)
+	}
 	plans := t.plan(ctx, v)
 	failed := t.propose(ctx, plans)
 	t.publish(v, plans)

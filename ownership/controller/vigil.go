@@ -63,24 +63,21 @@ func (t *term) noteProbe(r probed) {
 }
 
 // judge asks gossip about every session, and looks for workers that are known
-// dead among those whose leases may be taken back before their TTL.
-func (t *term) judge(ctx context.Context, v *view, now time.Duration) {
+// dead among those whose leases may be taken back before their TTL. It says
+// whether the standing of any has changed.
+func (t *term) judge(ctx context.Context, v *view, now time.Duration) (changed bool) {
 	g := t.c.cfg.Gossip
 	if g == nil {
 		t.judgeAt = 0
-		return
+		return false
 	}
 	t.judgeAt = 0
-	alive := make(map[state.SessionID]bool, len(t.watched))
 	for i := range v.sessions {
 		s := &v.sessions[i]
-		if w := t.watched[s.id]; w != nil {
-			alive[s.id] = true
-			if w.gone && s.renewal > w.renewal {
-				t.log.Info("worker thought dead has renewed its session", "worker", s.worker, "session", uint64(s.id))
-				t.watched[s.id] = &watch{broken: w.broken, brokenAt: w.brokenAt}
-				t.dirtyAll()
-			}
+		if w := t.watched[s.id]; w != nil && w.gone && s.renewal > w.renewal {
+			t.log.Info("worker thought dead has renewed its session", "worker", s.worker, "session", uint64(s.id))
+			delete(t.watched, s.id) // if its stream still is broken, keep-alives come another way
+			changed = true
 		}
 		if !s.gossips {
 			continue
@@ -88,23 +85,37 @@ func (t *term) judge(ctx context.Context, v *view, now time.Duration) {
 		verdict, age := g.Look(s.worker, s.id)
 		s.verdict, s.until = verdict, t.clock-age+s.ttl
 		if s.fenced && (s.state == state.SessionLive || s.state == state.SessionLeaving) {
-			t.judgeSession(ctx, s, now)
+			changed = t.judgeSession(ctx, s, now) || changed
 		}
 	}
-	for id := range t.watched {
-		if !alive[id] {
-			delete(t.watched, id)
-		}
+	t.forgetEnded(v)
+	if changed {
+		t.dirtyAll()
 	}
+	return changed
 }
 
-func (t *term) judgeSession(ctx context.Context, s *session, now time.Duration) {
+// forgetEnded drops what is known of sessions that are no more.
+func (t *term) forgetEnded(v *view) {
+	if len(t.watched) == 0 {
+		return
+	}
+	lasting := make(map[state.SessionID]*watch, len(t.watched))
+	for i := range v.sessions {
+		if w := t.watched[v.sessions[i].id]; w != nil {
+			lasting[v.sessions[i].id] = w
+		}
+	}
+	t.watched = lasting
+}
+
+func (t *term) judgeSession(ctx context.Context, s *session, now time.Duration) (dead bool) {
 	w := t.watched[s.id]
 	if w == nil {
 		w = &watch{}
 	}
 	if w.gone {
-		return
+		return false
 	}
 	signs := Signs{
 		TTL: s.ttl, Silent: t.clock - (s.deadline - s.ttl), Gossip: s.verdict,
@@ -118,10 +129,9 @@ func (t *term) judgeSession(ctx context.Context, s *session, now time.Duration) 
 			w.signAt = now - max(signs.Silent-s.ttl/4, 0)
 		}
 		t.watched[s.id] = w
-		t.dirtyAll()
 		t.log.Warn("worker is known dead before its session ran out",
 			"worker", s.worker, "session", uint64(s.id), "cause", state.CauseCrash.String(), "silent", signs.Silent, "gossip", s.verdict.String())
-		return
+		return true
 	}
 	if j.Probe && !w.probing {
 		t.probe(ctx, w, s)
@@ -132,6 +142,7 @@ func (t *term) judgeSession(ctx context.Context, s *session, now time.Duration) 
 	if j.Wait > 0 {
 		t.judgeAt = earliest(t.judgeAt, now+j.Wait)
 	}
+	return false
 }
 
 // probe starts asking gossip about a session's process, unless as many as are
