@@ -16,6 +16,16 @@ func (s *State) advance(term uint64, elapsed time.Duration) {
 		s.clock += min(elapsed, MaxElapsed)
 	}
 	s.clockTerm = s.term
+	// A session is opened at some time after the last clock entry, so this
+	// one adds time from before it. Its deadline counts from here instead,
+	// or it would expire early by as much.
+	for _, x := range s.fresh {
+		x.fresh = false
+		x.renewed = s.clock
+		x.Deadline = max(x.Deadline, s.clock+x.TTL)
+	}
+	clear(s.fresh)
+	s.fresh = s.fresh[:0]
 	if s.clock >= s.nextSweep {
 		s.nextSweep = s.clock + sweepEvery
 		s.sweep()

@@ -56,7 +56,31 @@ func (w *world) elapsed() time.Duration {
 
 func (w *world) cause(of ...Cause) Cause { return rapid.SampledFrom(of).Draw(w.t, "cause") }
 
-func (w *world) parts(k *Keyspace) []uint32 {
+// member is mostly a session that has joined k.
+func (w *world) member(k *Keyspace) SessionID {
+	var ids []SessionID
+	for _, x := range w.s.sessionOrder {
+		if _, ok := x.list(k.ID); ok && !x.barred() {
+			ids = append(ids, x.ID)
+		}
+	}
+	if len(ids) == 0 || rapid.IntRange(0, 7).Draw(w.t, "any member") == 0 {
+		return w.session()
+	}
+	return rapid.SampledFrom(ids).Draw(w.t, "member")
+}
+
+// parts are mostly such partitions as fit.
+func (w *world) parts(k *Keyspace, fit func(Lease) bool) []uint32 {
+	var fits []uint32
+	for p := range k.Partitions {
+		if fit(k.Lease(p)) {
+			fits = append(fits, p)
+		}
+	}
+	if len(fits) > 0 && rapid.IntRange(0, 7).Draw(w.t, "any") > 0 {
+		return rapid.SliceOfN(rapid.SampledFrom(fits), 1, 4).Draw(w.t, "fitting")
+	}
 	return rapid.SliceOfN(rapid.Uint32Range(0, k.Partitions), 1, 6).Draw(w.t, "partitions")
 }
 
@@ -157,8 +181,8 @@ func (w *world) expire() Command {
 func (w *world) grant() Command {
 	k := w.keyspace()
 	c := &Grant{Term: w.dutyTerm(), Keyspace: k.ID, Cause: CauseBalance}
-	for _, p := range w.parts(k) {
-		c.Items = append(c.Items, GrantItem{p, w.token(k.leaseOrZero(p)), w.session()})
+	for _, p := range w.parts(k, func(l Lease) bool { return l.Session == 0 }) {
+		c.Items = append(c.Items, GrantItem{p, w.token(k.leaseOrZero(p)), w.member(k)})
 	}
 	return c
 }
@@ -170,7 +194,8 @@ func (w *world) release() Command {
 	}
 	for range rapid.IntRange(1, 3).Draw(w.t, "n") {
 		k := w.keyspace()
-		p := rapid.Uint32Range(0, k.Partitions).Draw(w.t, "p")
+		draining := rapid.Bool().Draw(w.t, "draining")
+		p := w.parts(k, func(l Lease) bool { return l.Session != 0 && (l.Draining || !draining) })[0]
 		l := k.leaseOrZero(p)
 		if l.Session != 0 && rapid.IntRange(0, 5).Draw(w.t, "own") > 0 {
 			c.Session = l.Session
@@ -183,10 +208,10 @@ func (w *world) release() Command {
 func (w *world) drain() Command {
 	k := w.keyspace()
 	c := &Drain{Term: w.dutyTerm(), Keyspace: k.ID, Timeout: time.Second, Cause: CauseBalance}
-	for _, p := range w.parts(k) {
+	for _, p := range w.parts(k, func(l Lease) bool { return l.Session != 0 }) {
 		it := DrainItem{Partition: p, Token: w.token(k.leaseOrZero(p)), Reserve: rapid.IntRange(0, 3).Draw(w.t, "reserve") == 0}
 		if rapid.Bool().Draw(w.t, "targeted") {
-			it.Target = w.session()
+			it.Target = w.member(k)
 		}
 		c.Items = append(c.Items, it)
 	}
@@ -196,7 +221,7 @@ func (w *world) drain() Command {
 func (w *world) revoke() Command {
 	k := w.keyspace()
 	c := &Revoke{Term: w.dutyTerm(), Keyspace: k.ID, Cause: w.cause(CauseCrash, CauseTimeout)}
-	for _, p := range w.parts(k) {
+	for _, p := range w.parts(k, func(l Lease) bool { return l.Session != 0 }) {
 		l := k.leaseOrZero(p)
 		c.Items = append(c.Items, RevokeItem{p, l.Session, w.token(l)})
 	}
@@ -235,10 +260,13 @@ func TestRandomCommandsKeepEveryPromise(t *testing.T) {
 			&CreateKeyspace{Name: "a", Partitions: 6, Settings: Settings{TTL: 2 * time.Second, Takeover: Strict, RestartGrace: 9 * time.Second}},
 			&CreateKeyspace{Name: "b", Partitions: 5, Settings: Settings{TTL: 3 * time.Second, Takeover: Fenced}},
 		}}
+		for i := range 3 {
+			boot.Commands = append(boot.Commands, &OpenSession{Session: SessionID(i + 1), Worker: fmt.Sprintf("w%d", i+1), Keyspaces: []string{"a", "b"}})
+		}
 		w.index++
 		a.Apply(w.index, w.term, boot)
 		b.Apply(w.index, w.term, boot)
-		for range rapid.IntRange(1, 60).Draw(t, "entries") {
+		for range rapid.IntRange(1, 80).Draw(t, "entries") {
 			w.index++
 			if rapid.IntRange(0, 15).Draw(t, "election") == 0 {
 				w.term++
@@ -322,13 +350,6 @@ func promises(t *rapid.T, s *State, before seen, b *Batch) {
 		t.Fatalf("the clock went from %s to %s", before.clock, s.Now())
 	}
 	changedMode := map[KeyspaceID]bool{}
-	for _, c := range b.Commands {
-		if u, ok := c.(*UpdateKeyspace); ok {
-			if k, ok := s.KeyspaceByName(u.Name); ok {
-				changedMode[k.ID] = true
-			}
-		}
-	}
 	last := before.token
 	type place struct {
 		ks KeyspaceID
@@ -342,6 +363,8 @@ func promises(t *rapid.T, s *State, before seen, b *Batch) {
 				t.Fatalf("token %d after %d", e.Token, last)
 			}
 			last = e.Token
+		case KindKeyspaceUpdate:
+			changedMode[e.Keyspace] = true
 		case KindRevoke:
 			if before.strict[e.Keyspace] && !changedMode[e.Keyspace] {
 				t.Fatalf("strict lease of %d/%d was revoked", e.Keyspace, e.Partition)

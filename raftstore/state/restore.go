@@ -205,6 +205,9 @@ func (in *restorer) sessions(c *coder, part []*Session) error {
 			return damaged("session %d is out of order", x.ID)
 		}
 		s.addSession(x)
+		if x.fresh {
+			s.fresh = append(s.fresh, x)
+		}
 	}
 	return nil
 }

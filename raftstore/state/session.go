@@ -40,6 +40,7 @@ type Session struct {
 	Held        int // leases, over all keyspaces
 
 	renewed Clock  // clock of the last renewal
+	fresh   bool   // opened since the last clock entry, see advance
 	seat    uint32 // its number in the dense lease tables
 	held    []held // parallel to Keyspaces
 }
@@ -71,7 +72,8 @@ func (x *Session) list(k KeyspaceID) (int, bool) { return slices.BinarySearch(x.
 // view is a copy for outside, without a way into the lease tables.
 func (x *Session) view() *Session {
 	v := *x
-	v.Keyspaces, v.Labels, v.held, v.seat = slices.Clone(x.Keyspaces), maps.Clone(x.Labels), nil, 0
+	v.Keyspaces, v.Labels = append([]KeyspaceID(nil), x.Keyspaces...), maps.Clone(x.Labels)
+	v.held, v.seat, v.fresh = nil, 0, false
 	return &v
 }
 
@@ -128,19 +130,28 @@ func (s *State) openSession(c *OpenSession, r *Result) {
 	x := &Session{
 		ID: c.Session, Worker: c.Worker, Incarnation: s.index, State: SessionLive,
 		TTL: MaxTTL, Endpoint: c.Endpoint, Zone: c.Zone, Addr: c.Addr,
-		Capacity: c.Capacity, Labels: maps.Clone(c.Labels), Gossip: c.Gossip,
+		Capacity: c.Capacity, Labels: cloneLabels(c.Labels), Gossip: c.Gossip,
 		Opened: s.clock, Renewal: s.index, renewed: s.clock,
 	}
 	for _, k := range keyspaces {
 		s.join(x, k)
 	}
 	x.Deadline = s.clock + x.TTL
+	x.fresh, s.fresh = true, append(s.fresh, x)
 	w.Session, w.Incarnation = x.ID, s.index
 	w.opened(s.clock)
 	w.sessions++
 	s.addSession(x)
 	s.emitSession(KindSessionOpen, x, CauseNone)
 	r.Session = x.view()
+}
+
+// cloneLabels copies; none is always nil, also where a map was made for it.
+func cloneLabels(labels map[string]string) map[string]string {
+	if len(labels) == 0 {
+		return nil
+	}
+	return maps.Clone(labels)
 }
 
 func (s *State) checkOpen(c *OpenSession) ([]*Keyspace, error) {
@@ -196,7 +207,9 @@ func (s *State) movedOn(w *Worker, c *OpenSession) *Refusal {
 	}
 	r := refuse(ReasonIncarnation, "worker", "incarnation", fmt.Sprint(c.Incarnation), fmt.Sprintf("%d, the present one", now))
 	if w != nil && w.Session != 0 {
-		r.Limit += fmt.Sprintf(", opened from %s", s.sessions[w.Session].Addr)
+		if addr := s.sessions[w.Session].Addr; addr != "" {
+			r.Limit += ", opened from " + addr
+		}
 	}
 	return r
 }

@@ -64,6 +64,7 @@ func codeSession(c *coder, p **Session) {
 	number(c, &x.Renewal)
 	signed(c, &x.Deadline)
 	signed(c, &x.renewed)
+	c.flag(&x.fresh)
 	count(c, &x.Held)
 }
 

@@ -16,6 +16,9 @@ type State struct {
 	clock     Clock
 	clockTerm uint64 // term of the last clock entry
 	nextSweep Clock  // when what has aged is next cleared away
+	// fresh has the sessions opened since the last clock entry, and maybe
+	// some that have ended since; see advance.
+	fresh []*Session
 
 	lastToken Token
 

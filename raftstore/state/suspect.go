@@ -98,7 +98,11 @@ func (s *State) suspect(k *Keyspace, p uint32, worker string, blame uint32, died
 	case len(t.workers) == QuarantineWorkers && t.blame >= wholeBlame:
 		t.quarantined, t.retryAt = true, s.clock+MaxRetry
 		k.Quarantined++
-		e := s.emit(KindQuarantine, CauseFailed)
+		cause := CauseFailed
+		if died {
+			cause = CauseCrash
+		}
+		e := s.emit(KindQuarantine, cause)
 		e.Keyspace, e.Partition, e.Token, e.Worker = k.ID, p, k.token[p], worker
 	case !died:
 		t.retryAt = s.clock + backoff(t.failures())
