@@ -40,7 +40,9 @@ func (d *delegate) up(n *memberlist.Node) {
 	if err != nil {
 		return // NotifyAlive has refused it already
 	}
-	d.g.table.up(n, m)
+	if d.g.table.up(n, m) {
+		d.g.seeker.noteReturn()
+	}
 	d.g.noteChange()
 }
 

@@ -1,6 +1,10 @@
 // Package gossip tells who is there: servers and workers find each other, and
 // learn within about half a second that one has died, over memberlist (SWIM).
 //
+// That is for single deaths. When most members die at once, those left take
+// the silence for a fault of their own and go slowly: minutes for hundreds.
+// Probe is for who cannot wait.
+//
 // It is a hint. It never decides who owns what, and nothing may be granted,
 // prolonged or, in strict mode, ended on its word. Everything works without it.
 //

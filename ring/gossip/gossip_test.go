@@ -61,6 +61,31 @@ func TestSplitOfAMinuteHeals(t *testing.T) {
 	})
 }
 
+// While memberlist still remembers the dead it does not believe that they live
+// unless they say something new.
+func TestShortSplitHeals(t *testing.T) {
+	for _, length := range []time.Duration{3 * time.Second, 20 * time.Second} {
+		t.Run(length.String(), func(t *testing.T) {
+			inBubble(t, func(h *harness) {
+				members := h.startServers(3)
+				for i := range 4 {
+					members = append(members, h.start(RoleWorker, fmt.Sprintf("w%d", i)))
+				}
+				h.waitAllAlive(20*time.Second, members...)
+				here := map[string]bool{}
+				for _, i := range []int{0, 3, 4} {
+					here[members[i].LocalAddr()] = true
+				}
+				h.net.split(func(addr string) bool { return here[addr] })
+				<-time.After(length)
+				h.net.heal()
+				took := h.waitAllAlive(10*time.Second, members...)
+				t.Logf("healed after %v", took)
+			})
+		})
+	}
+}
+
 // A worker that was alone on its side must come back by itself: no server looks
 // for it.
 func TestWorkerThatWasCutOffComesBack(t *testing.T) {
@@ -287,7 +312,9 @@ func TestChurnLeavesNoEntriesBehind(t *testing.T) {
 				m.crash()
 			}
 		}
-		<-time.After(ForgetAfter + time.Minute)
+		// Three members that probe two hundred dead ones think that they are slow
+		// themselves (Lifeguard) and take two minutes to be sure of all.
+		<-time.After(ForgetAfter + 3*time.Minute)
 		for _, s := range servers {
 			if n := len(s.Members()); n != 3 {
 				t.Errorf("%s lists %d members, want 3", s.cfg.Name, n)

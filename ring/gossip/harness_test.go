@@ -39,15 +39,19 @@ func inBubble(t *testing.T, f func(h *harness)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		h := &harness{t: t, net: newMemnet(), next: 1}
+		defer h.stopAll() // also when f fails
 		f(h)
-		h.net.heal()
-		for _, m := range h.all {
-			m.port.freeze(false)
-			m.crash()
-		}
-		// memberlist does not wait for its own timers and connections.
-		<-time.After(time.Minute)
 	})
+}
+
+func (h *harness) stopAll() {
+	h.net.heal()
+	for _, m := range h.all {
+		m.port.freeze(false)
+		m.crash()
+	}
+	// memberlist does not wait for its own timers and connections.
+	<-time.After(time.Minute)
 }
 
 func (h *harness) start(role Role, id string, change ...func(*Config)) *testMember {

@@ -43,7 +43,7 @@ const (
 var announceAt = [...]time.Duration{1500 * time.Millisecond, 4 * time.Second, 10 * time.Second}
 
 // seeker is the loop that looks for missing members. Its fields belong to the
-// loop, except contested.
+// loop, except contested and returned.
 type seeker struct {
 	g       *Gossip
 	seeds   []string
@@ -57,6 +57,8 @@ type seeker struct {
 	announced int
 	contested atomic.Bool
 	claimAt   time.Time
+	returned  atomic.Bool
+	sayAt     time.Time // when to announce after a return; zero when not
 	saved     []knownPeer
 }
 
@@ -92,6 +94,12 @@ func newSeeker(g *Gossip) *seeker {
 // contest notes that somebody holds our name to be at another address. It is
 // called with memberlist's lock held.
 func (s *seeker) contest() { s.contested.Store(true) }
+
+// noteReturn notes that somebody who was taken for dead lives. Then others may
+// have taken us for dead too, and ignore what they hear about us until we say
+// something new; memberlist would find out at its next exchange of state, half
+// a minute later. It is called with memberlist's lock held.
+func (s *seeker) noteReturn() { s.returned.Store(true) }
 
 func (s *seeker) loop(ctx context.Context) {
 	start := time.Now()
@@ -318,11 +326,18 @@ func hint(err error) string {
 	return ""
 }
 
-// insist repeats that we are here: at fixed times after the start, and while
-// somebody else is said to have our name.
+// insist repeats that we are here: at fixed times after the start, after a
+// split, and while somebody else is said to have our name.
 func (s *seeker) insist(ml *memberlist.Memberlist, start, now time.Time) {
 	if s.announced < len(announceAt) && now.Sub(start) >= announceAt[s.announced] {
 		s.announced++
+		signal(s.g.publish)
+	}
+	if s.returned.Swap(false) && s.sayAt.IsZero() {
+		s.sayAt = now.Add(rand.N(time.Second)) // not all in step
+	}
+	if !s.sayAt.IsZero() && !now.Before(s.sayAt) {
+		s.sayAt = time.Time{}
 		signal(s.g.publish)
 	}
 	if !s.contested.Load() || now.Before(s.claimAt) {

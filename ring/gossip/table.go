@@ -21,8 +21,9 @@ type table struct {
 
 func newTable() *table { return &table{members: make(map[string]*Member)} }
 
-// up records that a member is there, as the meta says.
-func (t *table) up(n *memberlist.Node, m Meta) {
+// up records that a member is there, as the meta says. It tells whether that
+// process had been taken for dead: then it was we, or the network, that failed.
+func (t *table) up(n *memberlist.Node, m Meta) (returned bool) {
 	status := Alive
 	if m.Leaving {
 		status = Leaving
@@ -34,10 +35,12 @@ func (t *table) up(n *memberlist.Node, m Meta) {
 		e = &Member{Name: n.Name}
 		t.members[n.Name] = e
 	}
+	returned = e.Status == Dead && e.Meta.Boot == m.Boot
 	if e.Status != status || e.Meta.Boot != m.Boot {
 		e.Since = time.Now()
 	}
 	e.Addr, e.Meta, e.Status = nodeAddr(n), m, status
+	return returned
 }
 
 // down records that a member is gone.
