@@ -61,7 +61,7 @@ func (b *balance) hasSlot(id string) bool {
 // never below the share of the one that gives.
 func (b *balance) refill(s *state.Slot, to int32) {
 	for _, part := range s.Partitions {
-		if b.load[to] >= b.fill(to) {
+		if b.load[to] >= b.fill(to) || b.budget <= 0 {
 			return
 		}
 		if int(part) >= len(b.in.Owners) {
@@ -72,10 +72,6 @@ func (b *balance) refill(s *state.Slot, to int32) {
 			continue
 		}
 		if b.moving(part) || b.suspected(part) {
-			continue
-		}
-		if b.budget <= 0 {
-			b.out.Wanted++
 			continue
 		}
 		b.start(part, o, to, state.CauseRestart)
