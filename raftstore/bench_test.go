@@ -70,7 +70,7 @@ func BenchmarkPropose(b *testing.B) {
 			c.session(1, "orders")
 			l := c.leader().store
 			parallel(b, callers, func(w int) error {
-				_, err := l.Propose(context.Background(), &state.BarWorker{Worker: fmt.Sprintf("w%d", w), Drained: w%2 == 0})
+				_, err := l.Propose(context.Background(), nudge())
 				return err
 			})
 		})

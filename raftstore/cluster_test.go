@@ -297,6 +297,21 @@ func (c *cluster) check() {
 	}
 }
 
+// mark is a command that leaves a name behind.
+func mark(name string) state.Command {
+	return &state.CreateKeyspace{Name: name, Partitions: 1, Settings: state.Settings{
+		TTL: time.Hour, Takeover: state.Strict, HandoffTimeout: 30 * time.Second,
+	}}
+}
+
+func marked(st *state.State, name string) bool {
+	_, ok := st.KeyspaceByName(name)
+	return ok
+}
+
+// nudge is a command that changes nothing.
+func nudge() state.Command { return &state.RaiseToken{} }
+
 // lossy puts a lossyFS under the log. A restart gets a new one.
 func lossy(s *server, c *Config) {
 	s.vfs = newLossyFS()

@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
+	wal "github.com/hashicorp/raft-wal"
 )
 
 // logStore is the Raft log with term and vote: raft-wal, or memory.
@@ -204,11 +206,16 @@ func (c *checkedLog) GetLog(index uint64, l *raft.Log) error {
 	op := c.disk.begin("read log")
 	err := c.logStore.GetLog(index, l)
 	c.disk.end(op)
-	if errors.Is(err, raft.ErrLogNotFound) {
-		return raft.ErrLogNotFound // Raft compares
-	}
-	if err == nil {
+	var failed *fs.PathError
+	switch {
+	case err == nil:
 		err = checkSum(index, l)
+	case errors.Is(err, raft.ErrLogNotFound):
+		return raft.ErrLogNotFound // Raft compares
+	case errors.Is(err, wal.ErrClosed):
+		return err // Raft's metrics may ask when all is over
+	case !errors.As(err, &failed):
+		err = fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
 	if err != nil {
 		err = c.disk.poison("read log", fmt.Errorf("entry %d: %w", index, err))
@@ -221,12 +228,13 @@ func (c *checkedLog) GetLog(index uint64, l *raft.Log) error {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// appendSum appends the checksum of everything in l that Raft depends on.
+// appendSum appends the checksum of everything in l.
 func appendSum(dst []byte, l *raft.Log) []byte {
-	var head [17]byte
+	var head [25]byte
 	binary.LittleEndian.PutUint64(head[0:], l.Index)
 	binary.LittleEndian.PutUint64(head[8:], l.Term)
-	head[16] = byte(l.Type)
+	binary.LittleEndian.PutUint64(head[16:], uint64(l.AppendedAt.UnixNano()))
+	head[24] = byte(l.Type)
 	sum := crc32.Update(crc32.Checksum(head[:], castagnoli), castagnoli, l.Data)
 	return binary.LittleEndian.AppendUint32(dst, sum)
 }

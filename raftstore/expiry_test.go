@@ -271,7 +271,7 @@ func TestO85ManySessionsLapseTogether(t *testing.T) {
 		var slowest time.Duration
 		for l.store.sessionCount() > 0 {
 			start := time.Now()
-			if _, err := l.store.Propose(t.Context(), &state.BarWorker{Worker: "other", Drained: true}); err != nil {
+			if _, err := l.store.Propose(t.Context(), nudge()); err != nil {
 				t.Fatal(err)
 			}
 			slowest = max(slowest, time.Since(start))

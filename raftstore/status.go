@@ -93,7 +93,13 @@ func (s *Store) leaderID() string {
 
 // IsLeader reports whether this server leads and has taken office: proposals
 // and reads are possible here.
-func (s *Store) IsLeader() bool { return s.leading.Load() != 0 }
+func (s *Store) IsLeader() bool {
+	if s.leading.Load() == 0 {
+		return false
+	}
+	r := s.running()
+	return r != nil && r.State() == raft.Leader
+}
 
 // Term is the present one; 0 before Run.
 func (s *Store) Term() uint64 {

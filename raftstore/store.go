@@ -300,7 +300,13 @@ func (s *Store) stop(r *raft.Raft) error {
 		select {
 		case <-down:
 		case <-time.After(stopWait):
-			return s.failure // the files stay open and locked until the process ends
+			// The files stay open and locked until the kernel lets go of whoever
+			// uses them, or the process ends.
+			go func() {
+				<-down
+				_ = s.files.close()
+			}()
+			return s.failure
 		}
 	}
 	if err := s.files.close(); err != nil {
