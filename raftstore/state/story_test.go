@@ -80,6 +80,9 @@ func runStory(t *testing.T, source string) string {
 		if err := st.s.Check(); err != nil {
 			t.Fatalf("%v after case:\n%s", err, head)
 		}
+		if st.out.Len() == 0 {
+			st.out.WriteString("nothing happens\n")
+		}
 		out = append(out, head+"\n----\n"+strings.TrimSuffix(st.out.String(), "\n"))
 	}
 	return strings.Join(out, "\n\n") + "\n"

@@ -175,7 +175,7 @@ ok
 
 wait 18s
 ----
-
+nothing happens
 
 
 show
