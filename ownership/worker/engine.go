@@ -37,6 +37,7 @@ type engine struct {
 	lastAddr string // of the stream before
 	avoid    string // a server that went silent
 	relays   int
+	flaps    int // streams in a row that did not last
 	gossip   *gossiper
 
 	guardCounts atomic.Bool // see Worker.Fencing
@@ -188,6 +189,11 @@ func (e *engine) steer() {
 		}
 		e.lastAddr = e.stream.addr
 		e.stream.close()
+		if e.tenure.clock.Now()-e.core.attachedAt > time.Second {
+			e.flaps = 0
+		} else {
+			e.flaps++
+		}
 		e.stream = nil
 	}
 	wanted := !c.attached && !c.out.done && !c.leaving.closed &&
@@ -208,9 +214,16 @@ func (e *engine) startFinder() {
 	e.finder = f
 	first, avoid := e.firstRequest(), e.avoid
 	e.avoid = ""
+	var before time.Duration
+	if e.flaps > 0 {
+		before = min(minPause<<min(e.flaps, 8), maxPause)
+	}
 	wait := min(max(c.session.ttl/4, time.Second), 5*time.Second)
 	e.tasks.Go(func() {
 		defer cancel()
+		if before > 0 && !sleep(ctx, before/2+rand.N(before)) {
+			return
+		}
 		got, ok := e.find(ctx, f, first, wait, avoid)
 		if ok {
 			e.post(func(now reading) { e.found(f, got, now) })

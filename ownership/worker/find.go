@@ -63,7 +63,7 @@ func (e *engine) find(ctx context.Context, f *finder, first *leaseholdv1.AttachR
 			var st *stream
 			var answer *leaseholdv1.AttachResponse
 			var at reading
-			st, answer, at, err = attach(ctx, e.client, addr, first, wait, e.tenure.read)
+			st, answer, at, err = attach(ctx, e.ctx, e.client, addr, first, wait, e.tenure.read)
 			d := client.Detail(err)
 			v := verdictOf(d)
 			// A request that was answered with "not done" opened nothing.

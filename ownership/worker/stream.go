@@ -24,14 +24,15 @@ type stream struct {
 
 // attach opens a stream to a server with its first message and waits for the
 // answer. sent is read before the message can have left, and is zero when it
-// certainly has not.
-func attach(ctx context.Context, cl *client.Client, addr string, first *leaseholdv1.AttachRequest, wait time.Duration,
+// certainly has not. The stream lives as long as life; ctx is for the attempt.
+func attach(ctx, life context.Context, cl *client.Client, addr string, first *leaseholdv1.AttachRequest, wait time.Duration,
 	read func() reading) (st *stream, answer *leaseholdv1.AttachResponse, sent reading, err error) {
 	conn, err := cl.Open(addr)
 	if err != nil {
 		return nil, nil, reading{}, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	life, cancel := context.WithCancel(life)
+	defer context.AfterFunc(ctx, cancel)()
 	fail := func(err error) (*stream, *leaseholdv1.AttachResponse, reading, error) {
 		cancel()
 		_ = conn.Close() // nothing is on it any more
@@ -40,7 +41,7 @@ func attach(ctx context.Context, cl *client.Client, addr string, first *leasehol
 	timer := time.AfterFunc(wait, cancel)
 	defer timer.Stop()
 	at := read()
-	call, err := leaseholdv1.NewSessionServiceClient(conn).Attach(ctx)
+	call, err := leaseholdv1.NewSessionServiceClient(conn).Attach(life)
 	if err != nil {
 		return fail(err)
 	}
@@ -49,7 +50,7 @@ func attach(ctx context.Context, cl *client.Client, addr string, first *leasehol
 	_ = call.Send(first)
 	answer, err = call.Recv()
 	if err != nil {
-		if ctx.Err() != nil {
+		if life.Err() != nil {
 			err = fmt.Errorf("attach at %s: no answer in %v: %w", addr, wait, err)
 		}
 		return fail(err)

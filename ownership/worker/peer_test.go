@@ -1,0 +1,471 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
+)
+
+// cluster is the other end of the protocol, by script: some servers over one
+// table. It keeps sessions by the rules (a renewal counts from when it arrives,
+// an expired one is gone), and does with leases what the test says. The real
+// servers are tested against the worker elsewhere; here every answer can be
+// lost, late or wrong.
+type cluster struct {
+	t    *testing.T
+	net  *memnet
+	ttl  time.Duration
+	mode leaseholdv1.Takeover
+
+	mu       sync.Mutex
+	servers  []*grpc.Server
+	addrs    []string
+	leader   int // index, -1: none
+	parts    uint32
+	spaces   []string
+	sessions map[uint64]*peerSession
+	token    uint64
+	index    uint64
+	sees     []*leaseholdv1.KeepAliveRequest
+	// keepAlive, if set, answers keep-alives instead of acknowledging.
+	keepAlive func(*leaseholdv1.KeepAliveRequest) error
+	// open, if set, answers opens.
+	open     func(*leaseholdv1.OpenSession) error
+	releases []*leaseholdv1.ReleaseLeases
+	leaves   []*leaseholdv1.LeaveSession
+	reports  []uint64
+	opens    int
+	noDrain  bool // do not answer a leave with drains
+	changed  chan struct{}
+}
+
+type peerSession struct {
+	id, incarnation uint64
+	worker          string
+	deadline        time.Time
+	barred          string
+	held            map[leaseAt]uint64
+	draining        map[leaseAt]bool
+	leaving         bool
+	out             chan *leaseholdv1.AttachResponse // of the stream
+	keyspaces       []string
+}
+
+type leaseAt struct{ space, partition uint32 }
+
+func newCluster(t *testing.T, ttl time.Duration, servers int, spaces ...string) *cluster {
+	if len(spaces) == 0 {
+		spaces = []string{"orders"}
+	}
+	c := &cluster{
+		t: t, net: newMemnet(), ttl: ttl, mode: leaseholdv1.Takeover_TAKEOVER_STRICT, parts: 64, spaces: spaces,
+		sessions: map[uint64]*peerSession{}, token: 1000, changed: make(chan struct{}),
+	}
+	for i := range servers {
+		addr := fmt.Sprintf("10.0.0.%d:7400", i+1)
+		c.addrs = append(c.addrs, addr)
+		c.servers = append(c.servers, nil)
+		c.start(i)
+	}
+	return c
+}
+
+func (c *cluster) start(i int) {
+	s := grpc.NewServer(grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))
+	ps := &peerServer{cluster: c, i: i}
+	leaseholdv1.RegisterSessionServiceServer(s, ps)
+	leaseholdv1.RegisterClusterServiceServer(s, ps)
+	l := c.net.listen(c.addrs[i])
+	c.servers[i] = s
+	go s.Serve(l)
+}
+
+func (c *cluster) stop() {
+	for _, s := range c.servers {
+		s.Stop()
+	}
+}
+
+func (c *cluster) list() string {
+	out := ""
+	for i, a := range c.addrs {
+		if i > 0 {
+			out += ","
+		}
+		out += a
+	}
+	return out
+}
+
+// wait blocks until ok holds; the test's deadline bounds it.
+func (c *cluster) wait(what string, ok func() bool) {
+	c.t.Helper()
+	late := time.After(10 * time.Minute)
+	for {
+		c.mu.Lock()
+		done, changed := ok(), c.changed
+		c.mu.Unlock()
+		if done {
+			return
+		}
+		select {
+		case <-changed:
+		case <-late:
+			c.t.Fatalf("never came: %s", what)
+		}
+	}
+}
+
+func (c *cluster) changedLocked() {
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// only returns the one session that is alive.
+func (c *cluster) only() *peerSession {
+	c.t.Helper()
+	var found *peerSession
+	c.wait("a session with a stream", func() bool {
+		found = nil
+		for _, s := range c.sessions {
+			if s.out != nil && time.Now().Before(s.deadline) {
+				found = s
+			}
+		}
+		return found != nil
+	})
+	return found
+}
+
+// grant gives partitions of the first keyspace to a session.
+func (c *cluster) grant(s *peerSession, partitions ...uint32) (tokens []uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.grantLocked(s, partitions...)
+}
+
+func (c *cluster) grantLocked(s *peerSession, partitions ...uint32) (tokens []uint64) {
+	c.index++
+	for _, p := range partitions {
+		c.token++
+		s.held[leaseAt{1, p}] = c.token
+		tokens = append(tokens, c.token)
+	}
+	c.pushLocked(s, &leaseholdv1.AttachResponse{Response: &leaseholdv1.AttachResponse_Changes{Changes: &leaseholdv1.LeaseChanges{
+		Index: c.index, Granted: []*leaseholdv1.Leases{{KeyspaceId: 1, Partitions: partitions, Tokens: tokens}},
+	}}})
+	return tokens
+}
+
+func (c *cluster) drain(s *peerSession, d time.Duration, partitions ...uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.index++
+	g := &leaseholdv1.Leases{KeyspaceId: 1, DrainMs: d.Milliseconds()}
+	for _, p := range partitions {
+		g.Partitions = append(g.Partitions, p)
+		g.Tokens = append(g.Tokens, s.held[leaseAt{1, p}])
+	}
+	c.pushLocked(s, &leaseholdv1.AttachResponse{Response: &leaseholdv1.AttachResponse_Changes{Changes: &leaseholdv1.LeaseChanges{
+		Index: c.index, Drain: []*leaseholdv1.Leases{g},
+	}}})
+}
+
+// bar supersedes or evicts a session.
+func (c *cluster) bar(s *peerSession, reason string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.barred = reason
+	c.pushLocked(s, closedMessage(reason))
+}
+
+func closedMessage(reason string) *leaseholdv1.AttachResponse {
+	return &leaseholdv1.AttachResponse{Response: &leaseholdv1.AttachResponse_Closed{Closed: &leaseholdv1.SessionClosed{
+		Error: &leaseholdv1.ErrorDetail{Reason: reason},
+	}}}
+}
+
+func (c *cluster) pushLocked(s *peerSession, m *leaseholdv1.AttachResponse) {
+	if s.out != nil {
+		s.out <- m
+	}
+}
+
+// held lists what the servers believe a session holds.
+func (c *cluster) held(s *peerSession) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(s.held)
+}
+
+// seen is the last keep-alive that arrived.
+func (c *cluster) seen() []*leaseholdv1.KeepAliveRequest {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]*leaseholdv1.KeepAliveRequest(nil), c.sees...)
+}
+
+func refusedWith(code codes.Code, reason, value string) error {
+	return leaseholdv1.StatusError(code, &leaseholdv1.ErrorDetail{Reason: reason, Value: value, Message: reason + " " + value})
+}
+
+// peerServer is one server of the cluster.
+type peerServer struct {
+	leaseholdv1.UnimplementedSessionServiceServer
+	leaseholdv1.UnimplementedClusterServiceServer
+	*cluster
+	i int
+}
+
+func (p *peerServer) GetStatus(context.Context, *leaseholdv1.GetStatusRequest) (*leaseholdv1.Status, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	st := &leaseholdv1.Status{ServerId: fmt.Sprint("s", p.i), Ready: true}
+	if p.leader >= 0 {
+		st.LeaderId, st.LeaderGrpcAddr = fmt.Sprint("s", p.leader), p.addrs[p.leader]
+	}
+	return st, nil
+}
+
+func (p *peerServer) Attach(ss leaseholdv1.SessionService_AttachServer) error {
+	first, err := ss.Recv()
+	if err != nil {
+		return err
+	}
+	s, err := p.enter(first)
+	if err != nil {
+		return err
+	}
+	out := s.out
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if s.out == out {
+			s.out = nil
+		}
+		p.changedLocked()
+	}()
+	over := make(chan error, 1)
+	go func() {
+		for {
+			m, err := ss.Recv()
+			if err != nil {
+				over <- err
+				return
+			}
+			p.take(s, m)
+		}
+	}()
+	for {
+		select {
+		case m := <-out:
+			if m == nil {
+				return nil
+			}
+			if err := ss.Send(m); err != nil {
+				return err
+			}
+			if r := m.GetClosed().GetError().GetReason(); r == leaseholdv1.ReasonExpired || r == leaseholdv1.ReasonLeft {
+				return nil
+			}
+		case err := <-over:
+			return err
+		}
+	}
+}
+
+func (p *peerServer) enter(first *leaseholdv1.AttachRequest) (*peerSession, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.leader < 0 {
+		return nil, refusedWith(codes.Unavailable, leaseholdv1.ReasonNoLeader, "")
+	}
+	defer p.changedLocked()
+	var s *peerSession
+	resumed := false
+	if o := first.GetOpen(); o != nil {
+		p.opens++
+		if p.open != nil {
+			if err := p.open(o); err != nil {
+				return nil, err
+			}
+		}
+		for _, k := range o.GetKeyspaces() {
+			if p.spaceLocked(k) == 0 {
+				return nil, refusedWith(codes.NotFound, leaseholdv1.ReasonNotFound, k)
+			}
+		}
+		if s = p.sessions[o.GetSessionId()]; s == nil {
+			s = &peerSession{
+				id: o.GetSessionId(), incarnation: uint64(len(p.sessions) + 1), worker: o.GetWorkerId(),
+				deadline: time.Now().Add(p.ttl), held: map[leaseAt]uint64{}, draining: map[leaseAt]bool{},
+			}
+			p.sessions[s.id] = s
+		}
+		s.keyspaces = o.GetKeyspaces()
+	} else {
+		resumed = true
+		s = p.sessions[first.GetResume().GetSessionId()]
+		if s == nil || time.Now().After(s.deadline) {
+			gone := &peerSession{out: make(chan *leaseholdv1.AttachResponse, 4)}
+			gone.out <- closedMessage(leaseholdv1.ReasonExpired)
+			return gone, nil
+		}
+	}
+	if s.out != nil {
+		close(s.out)
+	}
+	s.out = make(chan *leaseholdv1.AttachResponse, 10_000)
+	if s.barred != "" {
+		s.out <- closedMessage(s.barred)
+		return s, nil
+	}
+	opened := &leaseholdv1.SessionOpened{
+		SessionId: s.id, Incarnation: s.incarnation, ClusterId: "c", TtlMs: p.ttl.Milliseconds(), Resumed: resumed,
+	}
+	for _, k := range s.keyspaces {
+		opened.Keyspaces = append(opened.Keyspaces, p.joinedLocked(k))
+	}
+	s.out <- &leaseholdv1.AttachResponse{Response: &leaseholdv1.AttachResponse_Opened{Opened: opened}}
+	s.out <- p.listLocked(s)
+	return s, nil
+}
+
+func (p *peerServer) spaceLocked(name string) uint32 {
+	for i, n := range p.spaces {
+		if n == name {
+			return uint32(i + 1)
+		}
+	}
+	return 0
+}
+
+func (p *peerServer) joinedLocked(name string) *leaseholdv1.KeyspaceJoined {
+	return &leaseholdv1.KeyspaceJoined{
+		KeyspaceId: p.spaceLocked(name), Name: name, Partitions: p.parts, TtlMs: p.ttl.Milliseconds(), Takeover: p.mode,
+	}
+}
+
+func (c *cluster) listLocked(s *peerSession) *leaseholdv1.AttachResponse {
+	list := &leaseholdv1.LeaseList{Index: c.index}
+	for at, token := range s.held {
+		list.Granted = append(list.Granted, &leaseholdv1.Leases{
+			KeyspaceId: at.space, Partitions: []uint32{at.partition}, Tokens: []uint64{token},
+		})
+	}
+	return &leaseholdv1.AttachResponse{Response: &leaseholdv1.AttachResponse_Leases{Leases: list}}
+}
+
+func (p *peerServer) take(s *peerSession, m *leaseholdv1.AttachRequest) {
+	switch m := m.GetRequest().(type) {
+	case *leaseholdv1.AttachRequest_KeepAlive:
+		ack, err := p.renew(m.KeepAlive)
+		p.mu.Lock()
+		if err == nil {
+			p.pushLocked(s, &leaseholdv1.AttachResponse{Response: &leaseholdv1.AttachResponse_KeepAlive{KeepAlive: ack}})
+		} else if r := leaseholdv1.ReasonOf(err); r == leaseholdv1.ReasonExpired {
+			p.pushLocked(s, closedMessage(r))
+		}
+		p.mu.Unlock()
+	case *leaseholdv1.AttachRequest_Release:
+		p.release(s, m.Release)
+	case *leaseholdv1.AttachRequest_Join:
+		p.mu.Lock()
+		j := &leaseholdv1.KeyspaceJoined{Name: m.Join.GetKeyspace(), Error: &leaseholdv1.ErrorDetail{Reason: leaseholdv1.ReasonNotFound, Message: "no such keyspace"}}
+		if p.spaceLocked(m.Join.GetKeyspace()) != 0 {
+			j = p.joinedLocked(m.Join.GetKeyspace())
+			s.keyspaces = append(s.keyspaces, j.GetName())
+		}
+		j.Request = m.Join.GetRequest()
+		p.pushLocked(s, &leaseholdv1.AttachResponse{Response: &leaseholdv1.AttachResponse_Joined{Joined: j}})
+		p.changedLocked()
+		p.mu.Unlock()
+	case *leaseholdv1.AttachRequest_Leave:
+		p.leave(s, m.Leave)
+	case *leaseholdv1.AttachRequest_ReportToken:
+		p.mu.Lock()
+		p.reports = append(p.reports, m.ReportToken.GetToken())
+		p.changedLocked()
+		p.mu.Unlock()
+	}
+}
+
+func (c *cluster) renew(m *leaseholdv1.KeepAliveRequest) (*leaseholdv1.KeepAliveResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sees = append(c.sees, m)
+	c.changedLocked()
+	if c.keepAlive != nil {
+		if err := c.keepAlive(m); err != nil {
+			return nil, err
+		}
+	}
+	if c.leader < 0 {
+		return nil, refusedWith(codes.Unavailable, leaseholdv1.ReasonNoLeader, "")
+	}
+	s := c.sessions[m.GetSessionId()]
+	if s == nil || time.Now().After(s.deadline) {
+		return nil, refusedWith(codes.NotFound, leaseholdv1.ReasonExpired, "")
+	}
+	if s.barred != "" {
+		return nil, refusedWith(codes.FailedPrecondition, s.barred, "")
+	}
+	s.deadline = time.Now().Add(c.ttl)
+	return &leaseholdv1.KeepAliveResponse{SessionId: s.id, Seq: m.GetSeq(), TtlMs: c.ttl.Milliseconds(), Index: c.index}, nil
+}
+
+func (p *peerServer) KeepAlive(_ context.Context, m *leaseholdv1.KeepAliveRequest) (*leaseholdv1.KeepAliveResponse, error) {
+	return p.renew(m)
+}
+
+func (c *cluster) release(s *peerSession, m *leaseholdv1.ReleaseLeases) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.releases = append(c.releases, m)
+	answer := &leaseholdv1.LeasesReleased{Request: m.GetRequest()}
+	for _, r := range m.GetLeases() {
+		at := leaseAt{r.GetKeyspaceId(), r.GetPartition()}
+		if s.held[at] != r.GetToken() {
+			answer.Refused = append(answer.Refused, r)
+			continue
+		}
+		delete(s.held, at)
+	}
+	c.changedLocked()
+	if s.barred != "" {
+		return
+	}
+	c.pushLocked(s, &leaseholdv1.AttachResponse{Response: &leaseholdv1.AttachResponse_Released{Released: answer}})
+	c.closeIfLeftLocked(s)
+}
+
+func (c *cluster) closeIfLeftLocked(s *peerSession) {
+	if s.leaving && len(s.held) == 0 {
+		s.deadline = time.Time{}
+		c.pushLocked(s, closedMessage(leaseholdv1.ReasonLeft))
+	}
+}
+
+func (c *cluster) leave(s *peerSession, m *leaseholdv1.LeaveSession) {
+	c.mu.Lock()
+	c.leaves = append(c.leaves, m)
+	s.leaving = true
+	var partitions []uint32
+	for at := range s.held {
+		partitions = append(partitions, at.partition)
+	}
+	noDrain := c.noDrain
+	c.closeIfLeftLocked(s)
+	c.changedLocked()
+	c.mu.Unlock()
+	if !noDrain && len(partitions) > 0 {
+		c.drain(s, 30*time.Second, partitions...)
+	}
+}
