@@ -76,7 +76,7 @@ func (s *State) endSession(x *Session, leases, session Kind, cause Cause) {
 	s.sessionOrder = removeBy(s.sessionOrder, x.ID, sessionKey)
 	s.seats[x.seat] = nil
 	s.freeSeats = append(s.freeSeats, x.seat)
-	w := s.workers[x.Worker]
+	w := x.record
 	w.sessions--
 	w.seen = s.clock
 	if w.Session == x.ID {

@@ -85,7 +85,7 @@ func (s *State) receiver(id SessionID, k *Keyspace) receiver {
 		limit = "a session that is not leaving"
 	case !joined:
 		limit = "a session that has joined " + k.Name
-	case s.workers[t.x.Worker].Drained:
+	case t.x.record.Drained:
 		limit = "a worker that is not drained"
 	}
 	if limit != "" {

@@ -119,7 +119,7 @@ func (s *State) checkSessions() error {
 func (s *State) checkSession(x *Session) error {
 	w, ok := s.workers[x.Worker]
 	switch {
-	case !ok:
+	case !ok || x.record != w:
 		return fmt.Errorf("worker %q is unknown", x.Worker)
 	case x.ID == 0 || x.ID >= 1<<63:
 		return errors.New("id is out of range")

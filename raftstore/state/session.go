@@ -42,6 +42,7 @@ type Session struct {
 	renewed Clock  // clock of the last renewal
 	fresh   bool   // opened since the last clock entry, see advance
 	seat    uint32 // its number in the dense lease tables
+	record  *Worker
 	held    []held // parallel to Keyspaces
 }
 
@@ -73,7 +74,7 @@ func (x *Session) list(k KeyspaceID) (int, bool) { return slices.BinarySearch(x.
 func (x *Session) view() *Session {
 	v := *x
 	v.Keyspaces, v.Labels = append([]KeyspaceID(nil), x.Keyspaces...), maps.Clone(x.Labels)
-	v.held, v.seat, v.fresh = nil, 0, false
+	v.held, v.seat, v.record, v.fresh = nil, 0, nil, false
 	return &v
 }
 
@@ -222,6 +223,7 @@ func (s *State) addSession(x *Session) {
 		x.seat = uint32(len(s.seats))
 		s.seats = append(s.seats, x)
 	}
+	x.record = s.workers[x.Worker]
 	s.sessions[x.ID] = x
 	s.sessionOrder = insertBy(s.sessionOrder, x, sessionKey)
 }

@@ -60,7 +60,7 @@ func (k *Keyspace) Slots() iter.Seq[Slot] {
 // earlier session left is replaced. Nothing is kept for a worker that may not
 // come back.
 func (s *State) keep(k *Keyspace, x *Session, parts []uint32, reserve bool) {
-	if k.Deleting || x.State == SessionEvicted || s.workers[x.Worker].Drained {
+	if k.Deleting || x.State == SessionEvicted || x.record.Drained {
 		return
 	}
 	i, found := searchBy(k.slots, x.Worker, slotKey)

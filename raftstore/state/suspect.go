@@ -66,6 +66,9 @@ func (k *Keyspace) Suspect(p uint32) (Suspect, bool) {
 }
 
 func (k *Keyspace) quarantined(p uint32) bool {
+	if len(k.suspects) == 0 {
+		return false
+	}
 	t, ok := k.suspects[p]
 	return ok && t.quarantined
 }
