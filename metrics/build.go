@@ -95,14 +95,16 @@ func (s *set) gauges(name, help, label string, values ...string) gauges {
 	return m
 }
 
-// histograms is a histogram with one label of fixed values and "other".
+// histograms is a histogram with one label of fixed values. Each costs a dozen
+// series, so "other" is one of them only where it is listed; elsewhere an
+// unknown value is ignored.
 type histograms map[string]prometheus.Observer
 
 func (s *set) histograms(name, help, label string, buckets []float64, values ...string) histograms {
 	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets}, []string{label})
 	*s = append(*s, v)
-	m := make(histograms, len(values)+1)
-	for _, value := range append(values[:len(values):len(values)], other) {
+	m := make(histograms, len(values))
+	for _, value := range values {
 		m[value] = v.WithLabelValues(value)
 	}
 	return m
@@ -111,9 +113,11 @@ func (s *set) histograms(name, help, label string, buckets []float64, values ...
 func (m histograms) observe(value string, d time.Duration) {
 	h, ok := m[value]
 	if !ok {
-		h = m[other]
+		h, ok = m[other]
 	}
-	h.Observe(d.Seconds())
+	if ok {
+		h.Observe(d.Seconds())
+	}
 }
 
 func boolGauge(g prometheus.Gauge, on bool) {
@@ -127,6 +131,6 @@ func boolGauge(g prometheus.Gauge, on bool) {
 // Buckets in seconds. diskBuckets spans an NVMe flush to a disk that hangs,
 // changeBuckets a handoff on a LAN to a takeover after the longest usual TTL.
 var (
-	diskBuckets   = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10}
-	changeBuckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2, 5, 10, 15, 30, 60, 300}
+	diskBuckets   = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5}
+	changeBuckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2, 5, 10, 15, 30, 60}
 )

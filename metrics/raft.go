@@ -30,7 +30,8 @@ type Raft struct {
 	oldestLog   prometheus.Gauge
 	lastRestore prometheus.Gauge
 	dispatch    prometheus.Histogram
-	append      prometheus.Histogram
+	batch       prometheus.Histogram
+	answer      prometheus.Histogram
 	leaseLost   prometheus.Counter
 	elections   prometheus.Counter
 }
@@ -38,6 +39,7 @@ type Raft struct {
 func (r *Raft) add(s *set) {
 	r.commit = s.histogram("raft_commit_duration_seconds",
 		"Time from handing an entry to Raft to its commit, on the leader.", diskBuckets)
+	r.batch = s.histogram("raft_entry_commands", "Commands carried by one log entry.", prometheus.ExponentialBuckets(1, 4, 8))
 	r.fsync = s.histograms("raft_fsync_duration_seconds",
 		"Time a durable write took, by store.", "store", diskBuckets, "log", "stable", "snapshot")
 	r.apply = s.histogram("raft_apply_duration_seconds", "Time to apply one committed entry to the state.", diskBuckets)
@@ -60,7 +62,7 @@ func (r *Raft) addFromSink(s *set) {
 	r.oldestLog = s.gauge("raft_oldest_log_age_seconds", "Age of the oldest entry still in the log.")
 	r.lastRestore = s.gauge("raft_last_restore_duration_seconds", "Time the last restore of a snapshot took.")
 	r.dispatch = s.histogram("raft_dispatch_duration_seconds", "Time the leader took to store a batch of entries and hand it to replication.", diskBuckets)
-	r.append = s.histogram("raft_append_duration_seconds", "Time a follower took to answer one AppendEntries with entries.", diskBuckets)
+	r.answer = s.histogram("raft_append_duration_seconds", "Time a follower took to answer one AppendEntries with entries.", diskBuckets)
 	r.leaseLost = s.counter("raft_leader_leases_lost_total", "Times this server stopped leading because a majority did not answer.")
 	r.elections = s.counter("raft_elections_started_total", "Times this server stood for election.")
 }
@@ -96,6 +98,13 @@ func (r *Raft) Observe(s RaftStatus) {
 func (r *Raft) Committed(d time.Duration) {
 	if r != nil {
 		r.commit.Observe(d.Seconds())
+	}
+}
+
+// Batched records how many commands one entry carried.
+func (r *Raft) Batched(n int) {
+	if r != nil {
+		r.batch.Observe(float64(n))
 	}
 }
 

@@ -27,13 +27,15 @@ type Server struct {
 	moves         counters
 	takeover      histograms
 	handoff       histograms
+	plannedMoves  prometheus.Gauge
+	stuckDrains   prometheus.Gauge
+	imbalance     prometheus.Gauge
 
 	sessions        gauges
 	sessionsOpened  prometheus.Counter
 	sessionsExpired counters
 	expiryOverdue   prometheus.Histogram
 	renewals        counters
-	renewalDuration prometheus.Histogram
 	overruns        prometheus.Counter
 
 	fencingChecks     prometheus.Counter
@@ -73,14 +75,17 @@ func (s *Server) addOwnership() {
 		"Grants that the log refused because the lease, the session or the token had changed meanwhile.")
 	s.moves = s.set.counters("partition_moves_total",
 		"Partitions granted to another worker than the one before, by reason; counted by the leader.", "reason",
-		"initial", "join", "leave", "restart", "expired", "crash", "drain", "rebalance", "operator",
+		"initial", "join", "leave", "restart", "expired", "crash", "drain", "balance", "operator",
 		"superseded", "evicted", "yield", "failed", "timeout", "retry")
 	s.takeover = s.set.histograms("takeover_duration_seconds",
 		"Time a partition was without an owner, from the end of one lease to the next grant, by why the first ended; counted by the leader.",
-		"cause", changeBuckets, "crash", "expired", "leave", "restart")
+		"cause", changeBuckets, "crash", "expired", "leave", "restart", other)
 	s.handoff = s.set.histograms("handoff_duration_seconds",
 		"Time a planned move took, by phase: drain from the request to the release, grant from the release to the next grant, total both; counted by the leader.",
 		"phase", changeBuckets, "drain", "grant", "total")
+	s.plannedMoves = s.set.gauge("rebalance_planned_moves", "Balance moves that are still to come; known to the leader.")
+	s.stuckDrains = s.set.gauge("handoffs_stuck", "Strict handoffs past their timeout whose handler has not returned; known to the leader.")
+	s.imbalance = s.set.gauge("ring_imbalance_ratio", "Greatest load of a worker over its fair share, the worst of all keyspaces; known to the leader.")
 	s.fencingChecks = s.set.counter("fencing_checks_total",
 		"Tokens that this server compared with the current one on behalf of a caller.")
 	s.fencingRejections = s.set.counters("fencing_rejections_total",
@@ -100,10 +105,8 @@ func (s *Server) addSessions() {
 		"Time from the moment a session's TTL was over to the log entry that ended it; counted by the leader.",
 		[]float64{.01, .025, .05, .1, .25, .5, 1, 2, 5, 10, 30, 60})
 	s.renewals = s.set.counters("lease_renewals_total",
-		"Keep-alives that this server answered, by outcome.", "outcome",
-		"ok", "unknown_session", "barred", "no_leader", "not_leader", "unknown_outcome", "error")
-	s.renewalDuration = s.set.histogram("lease_renewal_duration_seconds",
-		"Time from a keep-alive's arrival to its acknowledgement, after it was committed.", diskBuckets)
+		"Keep-alives that this server put into the log as leader, by outcome: renewed, refused by the state, failed to commit.", "outcome",
+		"renewed", "refused", "failed")
 	s.overruns = s.set.counter("overruns_total",
 		"Handlers reported by workers that had not returned when their lease's context ended.")
 }
@@ -177,6 +180,18 @@ func (s *Server) Handoff(phase string, d time.Duration) {
 	}
 }
 
+// Planned sets what the leader's planner knows: balance moves to come, drains
+// past their timeout, and the worst ratio of load to fair share. A server that
+// does not lead sets zeroes.
+func (s *Server) Planned(moves, stuck int, imbalance float64) {
+	if s == nil {
+		return
+	}
+	s.plannedMoves.Set(float64(moves))
+	s.stuckDrains.Set(float64(stuck))
+	s.imbalance.Set(imbalance)
+}
+
 // Sessions sets how many sessions the state holds.
 func (s *Server) Sessions(active, leaving, barred int) {
 	if s == nil {
@@ -209,15 +224,11 @@ func (s *Server) ExpiryOverdue(d time.Duration) {
 	}
 }
 
-// KeepAlive counts one answered keep-alive and, when the outcome is "ok",
-// records how long the answer took.
-func (s *Server) KeepAlive(outcome string, took time.Duration) {
-	if s == nil {
-		return
-	}
-	s.renewals.add(outcome, 1)
-	if outcome == "ok" {
-		s.renewalDuration.Observe(took.Seconds())
+// KeepAlives counts n keep-alives that ended the same way: renewed, refused
+// (by the state) or failed (not committed).
+func (s *Server) KeepAlives(outcome string, n int) {
+	if s != nil {
+		s.renewals.add(outcome, n)
 	}
 }
 

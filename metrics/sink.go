@@ -31,7 +31,7 @@ func NewSink(s *Server) *Sink {
 	r, g := s.raft, s.gossip
 	// MeasureSince sends milliseconds.
 	k.routes["raft.leader.dispatchLog"] = observeMillis(r.dispatch)
-	k.routes["raft.rpc.appendEntries"] = observeMillis(r.append)
+	k.routes["raft.rpc.appendEntries"] = observeMillis(r.answer)
 	k.routes["raft.thread.main.saturation"] = setTo(r.saturation["main"])
 	k.routes["raft.thread.fsm.saturation"] = setTo(r.saturation["fsm"])
 	k.routes["raft.fsm.lastRestoreDuration"] = setMillis(r.lastRestore)
