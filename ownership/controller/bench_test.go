@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/leasehold-dev/leasehold/raftstore/state"
 	"github.com/leasehold-dev/leasehold/ring"
 )
 
@@ -50,5 +49,3 @@ func names(n int) []string {
 	}
 	return s
 }
-
-var _ = state.CauseNone

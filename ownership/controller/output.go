@@ -96,7 +96,7 @@ type Reason struct {
 
 // String is the sentence that status pages print.
 func (r Reason) String() string {
-	for_ := func(s string) string {
+	within := func(s string) string {
 		if r.Left <= 0 {
 			return s
 		}
@@ -110,19 +110,19 @@ func (r Reason) String() string {
 	case CodeCapacity:
 		return "the capacity of all workers is used up"
 	case CodeColdStart:
-		return for_("waits for more workers to join (initial_delay)")
+		return within("waits for more workers to join (initial_delay)")
 	case CodeReserved:
-		return for_(fmt.Sprintf("kept for worker %s (restart_grace)", r.Worker))
+		return within(fmt.Sprintf("kept for worker %s (restart_grace)", r.Worker))
 	case CodeQuarantined:
-		return for_("failed on three workers and is quarantined; partitions retry ends it")
+		return within("failed on three workers and is quarantined; partitions retry ends it")
 	case CodeBackoff:
-		return for_("failed or was given back, waits before the next try")
+		return within("failed or was given back, waits before the next try")
 	case CodeTrial:
-		return for_("another suspect partition is being tried first")
+		return within("another suspect partition is being tried first")
 	case CodeDoubt:
-		return for_("gossip doubts every worker that could take it")
+		return within("gossip doubts every worker that could take it")
 	case CodeBlocked:
-		return for_(fmt.Sprintf("held by a session of worker %s that is barred or thought dead, until it releases or expires", r.Worker))
+		return within(fmt.Sprintf("held by a session of worker %s that is barred or thought dead, until it releases or expires", r.Worker))
 	case CodeStuck:
 		return fmt.Sprintf("worker %s has not returned it since the handoff timeout", r.Worker)
 	case CodeDeleting:

@@ -19,10 +19,13 @@ type planned struct {
 }
 
 // How long a plan waits for its ring: a moment when somebody waits for it, a
-// little longer when a whole keyspace is handed out for the first time.
+// little longer when a whole keyspace is handed out for the first time. One so
+// large that its ring would take longer than its plan is handed out evenly,
+// and its ring is computed when there is time.
 const (
 	ringPatience      = 3 * time.Millisecond
-	firstRingPatience = 40 * time.Millisecond
+	firstRingPatience = 20 * time.Millisecond
+	largeKeyspace     = 1 << 15
 )
 
 // plan makes a plan for every keyspace of the view. What one of them gives a
@@ -44,8 +47,10 @@ func (t *term) plan(ctx context.Context, v *view) []*planned {
 		p.space.wake = earliest(p.out.Wake, wake)
 		p.space.dirty = false
 		p.space.filling = p.out.Filling
-		for _, g := range p.out.Grants {
-			extra[g.Session]++
+		if i+1 < len(v.spaces) {
+			for _, g := range p.out.Grants {
+				extra[g.Session]++
+			}
 		}
 		for _, d := range p.out.Drains {
 			if isBalance(d.Cause) {
@@ -156,6 +161,8 @@ func (t *term) input(ctx context.Context, p *planned) Input {
 	slices.Sort(members)
 	patience := time.Duration(0)
 	switch {
+	case waiting && sv.owned == 0 && sv.partitions > largeKeyspace:
+		return in
 	case waiting && sv.owned == 0:
 		patience = firstRingPatience
 	case waiting:

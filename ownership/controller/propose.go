@@ -132,9 +132,10 @@ func grants(p *planned) (queue []proposal) {
 	for todo := p.out.Grants; len(todo) > 0; {
 		piece := todo[:min(len(todo), chunkItems)]
 		todo = todo[len(piece):]
-		b := builder{id: p.view.id}
+		b := builder{id: p.view.id, left: len(piece)}
 		for _, g := range piece {
 			b.grant(g)
+			b.left--
 		}
 		queue = append(queue, proposal{p.space, p.view.name, b.cmds})
 	}
@@ -158,6 +159,7 @@ func drains(p *planned) (queue []proposal) {
 type builder struct {
 	id       state.KeyspaceID
 	settings state.Settings
+	left     int // grants still to come in this piece
 	cmds     []state.Command
 }
 
@@ -180,7 +182,9 @@ func (b *builder) grant(g Grant) {
 			return
 		}
 	}
-	b.cmds = append(b.cmds, &state.Grant{Keyspace: b.id, Cause: g.Cause, Items: []state.GrantItem{item}})
+	// Most pieces have one cause: room for all that is left of this one.
+	items := append(make([]state.GrantItem, 0, b.left), item)
+	b.cmds = append(b.cmds, &state.Grant{Keyspace: b.id, Cause: g.Cause, Items: items})
 }
 
 func (b *builder) drain(d Drain) {
