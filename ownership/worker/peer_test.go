@@ -38,6 +38,7 @@ type cluster struct {
 	keepAlive func(*leaseholdv1.KeepAliveRequest) error
 	// open, if set, answers opens.
 	open     func(*leaseholdv1.OpenSession) error
+	openLag  time.Duration // between opening and saying so
 	releases []*leaseholdv1.ReleaseLeases
 	leaves   []*leaseholdv1.LeaveSession
 	reports  []uint64
@@ -78,7 +79,7 @@ func newCluster(t *testing.T, ttl time.Duration, servers int, spaces ...string) 
 }
 
 func (c *cluster) start(i int) {
-	s := grpc.NewServer(grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))
+	s := grpc.NewServer(grpc.WaitForHandlers(true), grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))
 	ps := &peerServer{cluster: c, i: i}
 	leaseholdv1.RegisterSessionServiceServer(s, ps)
 	leaseholdv1.RegisterClusterServiceServer(s, ps)
@@ -88,6 +89,9 @@ func (c *cluster) start(i int) {
 }
 
 func (c *cluster) stop() {
+	c.net.mu.Lock()
+	clear(c.net.delay)
+	c.net.mu.Unlock()
 	for _, s := range c.servers {
 		s.Stop()
 	}
@@ -244,6 +248,12 @@ func (p *peerServer) Attach(ss leaseholdv1.SessionService_AttachServer) error {
 		return err
 	}
 	out := s.out
+	if p.openLag > 0 && first.GetOpen() != nil {
+		select {
+		case <-time.After(p.openLag):
+		case <-ss.Context().Done():
+		}
+	}
 	defer func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()

@@ -201,3 +201,12 @@ func (b *logBook) has(part string) bool {
 func pass(d time.Duration) { <-time.After(d) }
 
 func contains(s, part string) bool { return strings.Contains(s, part) }
+
+func (e *evidence) lastAckOr(d time.Duration) time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.acks) == 0 {
+		return d
+	}
+	return e.acks[len(e.acks)-1]
+}
