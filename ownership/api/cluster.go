@@ -113,7 +113,7 @@ func (a *API) Ready() (bool, string) {
 	case cluster == "":
 		return false, "the log has not been read yet"
 	case id == a.cfg.ServerID:
-		if _, _, ok := a.hub.leading(); !ok {
+		if !a.hub.leading() {
 			return false, "this server is just becoming the leader"
 		}
 	case a.age() > staleContacts*a.cfg.ElectionTimeout:

@@ -22,8 +22,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// electionTimeout of all test clusters: the least TTL is then 600 ms.
-const electionTimeout = 100 * time.Millisecond
+// electionTimeout of all test clusters: the least TTL is then 1.8 s.
+const electionTimeout = 300 * time.Millisecond
 
 type monotonic struct{ start time.Time }
 
@@ -252,11 +252,27 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// dial connects to one server.
+// dial connects to one server, as a client that tries again what may be tried
+// again: a busy machine may hold an election at any time.
 func (s *server) dial(t *testing.T) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient("passthrough:///"+s.addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswerBytes)))
+	return s.dialWith(t, grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, resp any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for range 250 {
+			if err := invoke(ctx, method, req, resp, conn, opts...); err == nil || !pb.DetailOf(err).Retryable() {
+				return err
+			}
+			<-tick.C
+		}
+		return invoke(ctx, method, req, resp, conn, opts...)
+	}))
+}
+
+func (s *server) dialWith(t *testing.T, opts ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient("passthrough:///"+s.addr, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswerBytes)))...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -65,27 +64,6 @@ func TestNoReasonIsMissingFromTheTable(t *testing.T) {
 	}
 	if _, _, known := rowOf("no such reason"); known {
 		t.Error("the table knows a reason that nobody has: this test cannot fail")
-	}
-}
-
-func TestEveryKindAndCauseHasItsWord(t *testing.T) {
-	var words []string
-	for name, v := range constants(t, "../../raftstore/state/event.go", "Kind") {
-		n, _ := strconv.Atoi(v)
-		w := kindName(state.Kind(n))
-		if strings.HasPrefix(w, "kind_") || slices.Contains(words, w) {
-			t.Errorf("%s has the word %q", name, w)
-		}
-		words = append(words, w)
-	}
-	words = nil
-	for name, v := range constants(t, "../../raftstore/state/event.go", "Cause") {
-		n, _ := strconv.Atoi(v)
-		w := causeName(state.Cause(n))
-		if strings.HasPrefix(w, "cause_") || slices.Contains(words, w) {
-			t.Errorf("%s has the word %q", name, w)
-		}
-		words = append(words, w)
 	}
 }
 

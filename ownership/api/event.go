@@ -253,7 +253,7 @@ func (a *events) waitFor(ctx context.Context, wake <-chan struct{}) error {
 func (a *events) eventOf(ev *state.Event) *pb.Event {
 	m := &pb.Event{
 		Revision: ev.Revision, Index: ev.Index, Time: timestamppb.New(time.UnixMilli(ev.Wall)),
-		Kind: kindName(ev.Kind), Keyspace: a.names.of(ev.Keyspace), Worker: ev.Worker, From: ev.From,
+		Kind: ev.Kind.String(), Keyspace: a.names.of(ev.Keyspace), Worker: ev.Worker, From: ev.From,
 		SessionId: uint64(ev.Session), Token: uint64(ev.Token), Cause: causeName(ev.Cause),
 	}
 	if aboutPartition(ev.Kind) {
@@ -270,4 +270,12 @@ func aboutPartition(k state.Kind) bool {
 		return true
 	}
 	return false
+}
+
+// causeName is the word for a cause, "" for none.
+func causeName(c state.Cause) string {
+	if c == state.CauseNone {
+		return ""
+	}
+	return c.String()
 }

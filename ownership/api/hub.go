@@ -31,6 +31,9 @@ type hub struct {
 	// relayed has when sessions without a stream here last sent a keep-alive
 	// by a single call: they are in touch, too.
 	relayed map[state.SessionID]time.Duration
+	// met has the sessions that have attached in this term: those a new leader
+	// need not wait for.
+	met map[state.SessionID]struct{}
 	// changed is closed and made anew when term changes.
 	changed chan struct{}
 
@@ -43,6 +46,7 @@ func newHub(cfg *Config, r *routines) *hub {
 		store: cfg.Store, ctl: cfg.Controller, clock: cfg.Clock, log: cfg.Logger, server: cfg.ServerID,
 		streams: map[state.SessionID]*stream{},
 		relayed: map[state.SessionID]time.Duration{},
+		met:     map[state.SessionID]struct{}{},
 		changed: make(chan struct{}),
 	}
 }
@@ -53,6 +57,7 @@ func (h *hub) begin(term uint64) {
 	defer h.mu.Unlock()
 	h.term, h.since = term, h.clock.Now()
 	clear(h.relayed)
+	clear(h.met)
 	close(h.changed)
 	h.changed = make(chan struct{})
 }
@@ -70,11 +75,11 @@ func (h *hub) end(why error) {
 	h.changed = make(chan struct{})
 }
 
-// leading returns the term and when it began; ok is false for a follower.
-func (h *hub) leading() (term uint64, since time.Duration, ok bool) {
+// leading tells whether sessions are served here.
+func (h *hub) leading() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.term, h.since, h.term != 0
+	return h.term != 0
 }
 
 // awaitLead waits until this server leads, for a server that has just been
@@ -114,6 +119,7 @@ func (h *hub) attach(st *stream) bool {
 		old.end(failf(pb.ReasonReplaced, "session %d is attached anew from %s", st.id, st.addr))
 	}
 	delete(h.relayed, st.id)
+	h.met[st.id] = struct{}{}
 	st.term = h.term
 	h.streams[st.id] = st
 	return true
@@ -135,6 +141,17 @@ func (h *hub) attached(id state.SessionID) *stream {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.streams[id]
+}
+
+// awaited tells whether a session that had an earlier leader may still be on its
+// way to this one, and for how long.
+func (h *hub) awaited(id state.SessionID, grace time.Duration) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, met := h.met[id]; met || h.term == 0 {
+		return 0
+	}
+	return grace - (h.clock.Now() - h.since)
 }
 
 // relay notes a keep-alive that came by a single call.
@@ -172,7 +189,7 @@ const eventsPerRead = 4096
 func (h *hub) onApply(s *state.State, from, to, index uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.streams) == 0 && len(h.relayed) == 0 {
+	if len(h.met) == 0 && len(h.relayed) == 0 {
 		return
 	}
 	for from < to {
@@ -204,8 +221,11 @@ func (h *hub) deliverLocked(s *state.State, evs []state.Event, index uint64) {
 		}
 		if st := h.streams[ev.Session]; st != nil {
 			st.deliver(s, evs[i:i+n], index, now)
-		} else if ev.Kind == state.KindSessionExpire || ev.Kind == state.KindSessionClose {
+		}
+		// The end of a session is the last of its events.
+		if k := evs[i+n-1].Kind; k == state.KindSessionExpire || k == state.KindSessionClose {
 			delete(h.relayed, ev.Session)
+			delete(h.met, ev.Session)
 		}
 		i += n
 	}

@@ -109,11 +109,10 @@ func (a *sessions) contest(ctx context.Context, r *pb.OpenSession) (uint64, erro
 		if ago, ok := a.hub.heard(inc.id); ok && ago < interval+leadGrace {
 			return 0, inUse(r, inc, interval+leadGrace-ago)
 		}
-		_, since, ok := a.hub.leading()
-		if !ok {
+		if !a.hub.leading() {
 			return 0, a.notLeader()
 		}
-		wait := interval + leadGrace - (a.cfg.Clock.Now() - since)
+		wait := a.hub.awaited(inc.id, interval+leadGrace)
 		if !inc.recent || wait <= 0 {
 			return inc.incarnation, nil
 		}

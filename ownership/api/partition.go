@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -88,7 +89,14 @@ func (a *partitions) MovePartition(ctx context.Context, r *pb.MovePartitionReque
 		return nil, err
 	}
 	return a.after(ctx, r.GetKeyspace(), r.GetPartition(), func(id state.KeyspaceID) error {
-		return a.cfg.Controller.MoveTo(ctx, id, r.GetPartition(), r.GetTo())
+		err := a.cfg.Controller.MoveTo(ctx, id, r.GetPartition(), r.GetTo())
+		var refusal *state.Refusal
+		if errors.As(err, &refusal) && refusal.Field == "worker" {
+			d := detailOfRefusal(refusal)
+			d.Field = "to" // as the caller knows it
+			return fail(d)
+		}
+		return err
 	})
 }
 
@@ -169,7 +177,7 @@ func partitionOf(s *state.State, ks *state.Keyspace, p uint32) *pb.Partition {
 		m.HeldMs = max(0, (s.Now() - l.Since).Milliseconds())
 		if sess.State == state.SessionSuperseded || sess.State == state.SessionEvicted {
 			m.State = pb.PartitionState_PARTITION_STATE_BLOCKED
-			m.Reason = fmt.Sprintf("held by a session of worker %s that is %s, until it releases or expires", sess.Worker, sessionWord(sess.State))
+			m.Reason = fmt.Sprintf("held by a session of worker %s that is %s, until it releases or expires", sess.Worker, sess.State.String())
 		}
 	}
 	if mv, ok := ks.Move(p); ok {

@@ -410,7 +410,7 @@ func TestImpossibleTokensAreNotBelieved(t *testing.T) {
 func TestExpiredSessionIsClosedAndRefused(t *testing.T) {
 	c := startCluster(t, 1)
 	conn := c.leader(t).dial(t)
-	createKeyspace(t, conn, "orders", 1, func(r *pb.CreateKeyspaceRequest) { r.TtlMs = 600 })
+	createKeyspace(t, conn, "orders", 1, func(r *pb.CreateKeyspaceRequest) { r.TtlMs = 1800 })
 	p := openWorker(t, conn, 11, "w1", "orders")
 	if got := p.until(func(m *pb.AttachResponse) bool { return m.GetClosed() != nil }).GetClosed().GetError().GetReason(); got != pb.ReasonExpired {
 		t.Errorf("closed with %q", got)

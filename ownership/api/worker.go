@@ -101,7 +101,7 @@ func sessionOf(s *state.State, sess *state.Session) *pb.Worker {
 	m := &pb.Worker{
 		Id: sess.Worker, SessionId: uint64(sess.ID), Incarnation: sess.Incarnation,
 		Endpoint: sess.Endpoint, Zone: sess.Zone, Capacity: sess.Capacity, Addr: sess.Addr,
-		TtlMs: sess.TTL.Milliseconds(), State: sessionWord(sess.State), Held: int64(sess.Held),
+		TtlMs: sess.TTL.Milliseconds(), State: sess.State.String(), Held: int64(sess.Held),
 		RemainingMs: min(sess.TTL, max(0, sess.Deadline-s.Now())).Milliseconds(),
 	}
 	if len(sess.Labels) > 0 {
