@@ -1,0 +1,214 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Config of one server. DefaultConfig fills in what has a default.
+type Config struct {
+	// ID names the server in the Raft group for ever. Empty: the id stored in
+	// DataDir, else the host name. An ID that differs from the stored one is
+	// refused.
+	ID string
+	// DataDir holds log, snapshots and identity; created with mode 0700.
+	// Empty: all state is in memory and is lost with the process.
+	DataDir string
+	// The four listeners, host:port. Port 0 takes a free one; see Addrs.
+	GRPCAddr, RaftAddr, GossipAddr, HTTPAddr string
+	// Advertise is the host or IP that others reach this server at. Empty: the
+	// host of each listener, which then must not be a wildcard.
+	Advertise string
+	// Join are gossip addresses of other servers, host:port. Unreachable ones
+	// are tried again for ever; the own address among them is skipped.
+	Join []string
+	// BootstrapExpect is how many servers form the cluster together, once. 0:
+	// wait to be added to an existing one. It has no effect when DataDir holds
+	// state.
+	BootstrapExpect int
+	// GossipLabel keeps the gossip of different clusters apart.
+	GossipLabel string
+	// GossipKey encrypts gossip; 16, 24 or 32 bytes. Empty: no encryption.
+	GossipKey []byte
+	// Insecure allows listeners off loopback without TLS and gossip key.
+	Insecure bool
+	// ElectionTimeout of the Raft group, also its heartbeat timeout. The least
+	// TTL of a keyspace is six of it.
+	ElectionTimeout time.Duration
+	// InitialDelay is given to keyspaces that are created without one.
+	InitialDelay time.Duration
+	// ShutdownTimeout bounds a clean stop; after it, everything is cut.
+	ShutdownTimeout time.Duration
+	// TokenFloor is the last resort against a token counter that is known to
+	// be too low: the leader raises it to at least this. 0: none.
+	TokenFloor uint64
+	// LibraryMetrics sends what the Raft and gossip libraries measure to this
+	// server's series. Their sink is one per process: set it on one server.
+	LibraryMetrics bool
+	// Version is reported in status and metrics.
+	Version string
+	// Logger gets structured lines with stable keys. nil: slog.Default().
+	Logger *slog.Logger
+}
+
+// MinElectionTimeout keeps elections above what a scheduler may lose.
+const MinElectionTimeout = 100 * time.Millisecond
+
+// DefaultConfig listens on loopback with the standard ports.
+func DefaultConfig() Config {
+	return Config{
+		GRPCAddr:        "127.0.0.1:7400",
+		RaftAddr:        "127.0.0.1:7401",
+		GossipAddr:      "127.0.0.1:7402",
+		HTTPAddr:        "127.0.0.1:7480",
+		GossipLabel:     "leasehold",
+		ElectionTimeout: 500 * time.Millisecond,
+		InitialDelay:    time.Second,
+		ShutdownTimeout: 10 * time.Second,
+		Version:         "devel",
+	}
+}
+
+// DevConfig is a server alone, in memory, for trying things out.
+func DevConfig() Config {
+	c := DefaultConfig()
+	c.ID = "dev"
+	c.BootstrapExpect = 1
+	c.ElectionTimeout = 200 * time.Millisecond
+	c.InitialDelay = 0
+	return c
+}
+
+// Validate reports every value that is wrong or contradicts another, naming
+// the flag, the value and what would do.
+func (c *Config) Validate() error {
+	var errs []error
+	refuse := func(field, value, limit string) {
+		errs = append(errs, fmt.Errorf("%s %q: %s", field, value, limit))
+	}
+	for _, a := range c.listeners() {
+		host, err := splitAddr(a.value)
+		if err != nil {
+			refuse(a.field, a.value, err.Error())
+			continue
+		}
+		if isWildcard(host) && c.Advertise == "" {
+			refuse(a.field, a.value, "a wildcard cannot be told to others: add --advertise with the address they reach this server at, for example --advertise 10.0.0.1")
+		}
+		if !c.Insecure && !isLoopback(host) {
+			refuse(a.field, a.value, "TLS and a gossip key are needed off loopback; bind to 127.0.0.1, or accept the risk with --insecure")
+		}
+	}
+	if c.Advertise != "" {
+		if strings.Contains(c.Advertise, "]:") || isWildcard(c.Advertise) || net.ParseIP(strings.Trim(c.Advertise, "[]")) == nil && strings.Contains(c.Advertise, ":") {
+			refuse("--advertise", c.Advertise, "want a host or an IP without a port, not a wildcard, for example 10.0.0.1")
+		}
+	}
+	for _, j := range c.Join {
+		if host, err := splitAddr(j); err != nil {
+			refuse("--join", j, err.Error())
+		} else if isWildcard(host) {
+			refuse("--join", j, "a wildcard is nobody's address, for example 10.0.0.1:7402")
+		}
+	}
+	switch {
+	case c.BootstrapExpect < 0 || c.BootstrapExpect > 9:
+		refuse("--bootstrap-expect", strconv.Itoa(c.BootstrapExpect), "want 0 (join an existing cluster) to 9 servers")
+	case c.BootstrapExpect > 1 && len(c.Join) == 0:
+		refuse("--bootstrap-expect", strconv.Itoa(c.BootstrapExpect), "more than one server needs --join with the gossip address of at least one other")
+	}
+	if c.ElectionTimeout < MinElectionTimeout || c.ElectionTimeout > time.Minute {
+		refuse("--election-timeout", c.ElectionTimeout.String(), "want 100ms to 1m")
+	}
+	if c.InitialDelay < 0 || c.InitialDelay > 5*time.Second {
+		refuse("--initial-delay", c.InitialDelay.String(), "want 0s to 5s")
+	}
+	if c.ShutdownTimeout <= 0 {
+		refuse("--shutdown-timeout", c.ShutdownTimeout.String(), "want more than 0s, for example 10s")
+	}
+	if n := len(c.GossipKey); !slices.Contains([]int{0, 16, 24, 32}, n) {
+		errs = append(errs, fmt.Errorf("gossip key of %d bytes: want 16, 24 or 32", n)) // never the key itself
+	}
+	if c.GossipLabel == "" || len(c.GossipLabel) > 128 {
+		refuse("--gossip-label", c.GossipLabel, "want 1 to 128 bytes")
+	}
+	return errors.Join(errs...)
+}
+
+type listenAddr struct{ field, value string }
+
+func (c *Config) listeners() []listenAddr {
+	return []listenAddr{{"--grpc-addr", c.GRPCAddr}, {"--raft-addr", c.RaftAddr}, {"--gossip-addr", c.GossipAddr}, {"--http-addr", c.HTTPAddr}}
+}
+
+// splitAddr checks host:port and says how it should look.
+func splitAddr(addr string) (host string, err error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", fmt.Errorf("want host:port, for example 127.0.0.1:7400 or [::1]:7400 (%w)", err)
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		return "", fmt.Errorf("port %q: want 0 to 65535", port)
+	}
+	return host, nil
+}
+
+func isWildcard(host string) bool {
+	host = strings.Trim(host, "[]")
+	if host == "" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsUnspecified()
+}
+
+func isLoopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	if zone := strings.IndexByte(host, '%'); zone >= 0 {
+		host = host[:zone]
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+// advertised is what others dial: the bound port, under Advertise if set.
+func (c *Config) advertised(bound string) string {
+	host, port, err := net.SplitHostPort(bound)
+	if err != nil {
+		return bound
+	}
+	if c.Advertise != "" {
+		host = strings.Trim(c.Advertise, "[]")
+	}
+	return net.JoinHostPort(host, port)
+}
+
+func (c *Config) logger() *slog.Logger {
+	if c.Logger == nil {
+		return slog.Default()
+	}
+	return c.Logger
+}
+
+func (c *Config) id(stored string) (string, error) {
+	switch {
+	case c.ID != "":
+		return c.ID, nil
+	case stored != "":
+		return stored, nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("choose a server id: %w (set --id)", err)
+	}
+	return host, nil
+}

@@ -1,0 +1,62 @@
+package server
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestConfigNamesWhatIsWrong(t *testing.T) {
+	cases := map[string]struct {
+		change func(*Config)
+		want   []string // parts of the error; none: valid
+	}{
+		"default":                   {func(*Config) {}, nil},
+		"off loopback":              {func(c *Config) { c.GRPCAddr = "10.0.0.1:7400" }, []string{"--grpc-addr", "10.0.0.1:7400", "--insecure"}},
+		"off loopback, accepted":    {func(c *Config) { c.GRPCAddr, c.Insecure = "10.0.0.1:7400", true }, nil},
+		"wildcard without a name":   {func(c *Config) { c.RaftAddr, c.Insecure = "0.0.0.0:7401", true }, []string{"--raft-addr", "--advertise"}},
+		"wildcard with a name":      {func(c *Config) { c.RaftAddr, c.Insecure, c.Advertise = "[::]:7401", true, "10.0.0.1" }, nil},
+		"bare port":                 {func(c *Config) { c.HTTPAddr, c.Insecure = ":7480", true }, []string{"--http-addr", "--advertise"}},
+		"IPv6 without brackets":     {func(c *Config) { c.GRPCAddr = "::1" }, []string{"--grpc-addr", "[::1]:7400"}},
+		"IPv6":                      {func(c *Config) { c.GRPCAddr = "[::1]:7946" }, nil},
+		"host without a port":       {func(c *Config) { c.GossipAddr = "127.0.0.1" }, []string{"--gossip-addr", "host:port"}},
+		"port above the range":      {func(c *Config) { c.GRPCAddr = "127.0.0.1:70000" }, []string{"70000", "65535"}},
+		"free port":                 {func(c *Config) { c.GRPCAddr = "127.0.0.1:0" }, nil},
+		"empty":                     {func(c *Config) { c.GRPCAddr = "" }, []string{"--grpc-addr", "host:port"}},
+		"advertised wildcard":       {func(c *Config) { c.Advertise = "0.0.0.0" }, []string{"--advertise", "wildcard"}},
+		"advertise with a port":     {func(c *Config) { c.Advertise = "10.0.0.1:7400" }, []string{"--advertise", "without a port"}},
+		"join without a port":       {func(c *Config) { c.Join = []string{"10.0.0.1"} }, []string{"--join", "host:port"}},
+		"three servers, no address": {func(c *Config) { c.BootstrapExpect = 3 }, []string{"--bootstrap-expect", "--join"}},
+		"negative servers":          {func(c *Config) { c.BootstrapExpect = -1 }, []string{"--bootstrap-expect", "-1"}},
+		"key of 15 bytes":           {func(c *Config) { c.GossipKey = make([]byte, 15) }, []string{"15 bytes", "16, 24 or 32"}},
+		"key of 32 bytes":           {func(c *Config) { c.GossipKey = make([]byte, 32) }, nil},
+		"hasty elections":           {func(c *Config) { c.ElectionTimeout = time.Millisecond }, []string{"--election-timeout", "1ms", "100ms"}},
+		"no time to stop":           {func(c *Config) { c.ShutdownTimeout = 0 }, []string{"--shutdown-timeout"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			cfg := DefaultConfig()
+			c.change(&cfg)
+			err := cfg.Validate()
+			if len(c.want) == 0 && err != nil {
+				t.Fatal(err)
+			}
+			for _, part := range c.want {
+				if err == nil || !strings.Contains(err.Error(), part) {
+					t.Errorf("error %v does not name %q", err, part)
+				}
+			}
+		})
+	}
+}
+
+func TestAdvertisedAddress(t *testing.T) {
+	cfg := DefaultConfig()
+	if got := cfg.advertised("127.0.0.1:7401"); got != "127.0.0.1:7401" {
+		t.Error(got)
+	}
+	cfg.Advertise = "fd00::1"
+	if got := cfg.advertised("[::]:7401"); got != "[fd00::1]:7401" {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,10 @@
+// Package server is one Leasehold server in-process: the same that `leasehold
+// server` runs, for the command, for tests and for embedders. It builds the
+// floors bottom-up (Raft store, gossip, controller, API, listeners), forms or
+// joins the cluster, and stops them top-down.
+//
+// New opens the listeners and the data directory, Run works until its context
+// ends. Six goroutines of this package run while a server does: one per floor
+// (store, gossip, API, gRPC, HTTP) and the one that forms the cluster and
+// keeps the figures up; everything else belongs to the packages below.
+package server

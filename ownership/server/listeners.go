@@ -1,0 +1,126 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/leasehold-dev/leasehold/ownership/api"
+	"github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
+)
+
+// healthServices are reported one by one; the empty name is the whole.
+var healthServices = []string{"", leaseholdv1.SessionService_ServiceDesc.ServiceName, leaseholdv1.KeyspaceService_ServiceDesc.ServiceName}
+
+func newGRPC(a *api.API) (*grpc.Server, *health.Server) {
+	g := grpc.NewServer(a.ServerOptions()...)
+	a.Register(g)
+	h := health.NewServer()
+	for _, name := range healthServices {
+		h.SetServingStatus(name, healthpb.HealthCheckResponse_NOT_SERVING)
+	}
+	healthpb.RegisterHealthServer(g, h)
+	reflection.Register(g)
+	return g, h
+}
+
+func (s *Server) serveGRPC(ctx context.Context) error {
+	done := make(chan error, 1)
+	go func() { done <- s.grpc.Serve(s.grpcListener) }()
+	select {
+	case err := <-done:
+		return fmt.Errorf("serve gRPC: %w", err)
+	case <-ctx.Done():
+	}
+	// The API has told its streams by now, or will not: a stream of a client
+	// that does not listen must not hold up the stop.
+	gentle := time.AfterFunc(time.Second, s.grpc.Stop)
+	s.grpc.GracefulStop()
+	gentle.Stop()
+	<-done
+	return nil
+}
+
+func (s *Server) newHTTP() *http.Server {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{Registry: s.registry}))
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", s.readyz)
+	mux.HandleFunc("GET /{$}", s.index)
+	mux.Handle("/", s.api.HTTPHandler())
+	return &http.Server{
+		Handler:           mux,
+		ReadHeaderTimeout: 5 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    16 << 10,
+	}
+}
+
+func (s *Server) serveHTTP(ctx context.Context) error {
+	done := make(chan error, 1)
+	go func() { done <- s.http.Serve(s.httpListener) }()
+	select {
+	case err := <-done:
+		return fmt.Errorf("serve HTTP: %w", err)
+	case <-ctx.Done():
+	}
+	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if err := s.http.Shutdown(bound); err != nil {
+		s.http.Close()
+	}
+	if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve HTTP: %w", err)
+	}
+	return nil
+}
+
+// Readiness says whether this server can serve now, and if not, why.
+func (s *Server) Readiness() (ready bool, reason string) {
+	s.mu.Lock()
+	stopping, waiting := s.stopping, s.formation.waiting
+	s.mu.Unlock()
+	if stopping {
+		return false, "stopping"
+	}
+	ready, reason = s.api.Ready()
+	if !ready && !s.store.HasState() && waiting != "" {
+		reason = waiting
+	}
+	return ready, reason
+}
+
+func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
+	ready, reason := s.Readiness()
+	if !ready {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		fmt.Fprintln(w, reason)
+		return
+	}
+	fmt.Fprintln(w, "ok")
+}
+
+// index tells a person who opens the port in a browser what is here.
+func (s *Server) index(w http.ResponseWriter, r *http.Request) {
+	ready, reason := s.Readiness()
+	w.Header().Set("Content-Type", "application/json")
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	err := enc.Encode(map[string]any{
+		"server": s.id, "version": s.cfg.Version, "ready": ready, "not_ready_reason": reason,
+		"paths": []string{"/metrics", "/livez", "/readyz", "/leasehold.v1.ClusterService/GetStatus (POST, JSON)"},
+	})
+	if err != nil && !errors.Is(err, io.ErrClosedPipe) {
+		s.log.Debug("index page was not sent", "error", err)
+	}
+}

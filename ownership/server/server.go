@@ -1,0 +1,293 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	gometrics "github.com/hashicorp/go-metrics"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+
+	"github.com/leasehold-dev/leasehold/metrics"
+	"github.com/leasehold-dev/leasehold/ownership/api"
+	"github.com/leasehold-dev/leasehold/ownership/bootclock"
+	"github.com/leasehold-dev/leasehold/ownership/controller"
+	"github.com/leasehold-dev/leasehold/raftstore"
+	"github.com/leasehold-dev/leasehold/raftstore/state"
+	"github.com/leasehold-dev/leasehold/ring/gossip"
+)
+
+// Addrs are the addresses that others reach this server at, ports filled in.
+type Addrs struct {
+	GRPC, Raft, Gossip, HTTP string
+}
+
+// Server is one server. Its methods may be called from any goroutine.
+type Server struct {
+	cfg   Config
+	log   *slog.Logger
+	id    string
+	addrs Addrs
+
+	registry *prometheus.Registry
+	metrics  *metrics.Server
+	planned  *controllerMetrics
+
+	store      *raftstore.Store
+	gossip     *gossip.Gossip
+	controller *controller.Controller
+	api        *api.API
+
+	grpcListener, httpListener net.Listener
+	grpc                       *grpc.Server
+	health                     *health.Server
+	http                       *http.Server
+
+	gossipChanged chan struct{} // capacity 1
+	ready         chan struct{} // closed when first ready
+	readyOnce     sync.Once
+
+	mu        sync.Mutex
+	formation verdict // what the forming goroutine saw last
+	stopping  bool
+}
+
+// New checks cfg, opens the data directory and the listeners, and builds all
+// floors. Nothing runs until Run. On an error everything is closed again.
+func New(cfg Config) (_ *Server, err error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("configure server: %w", err)
+	}
+	s := &Server{
+		cfg:           cfg,
+		log:           cfg.logger(),
+		registry:      prometheus.NewRegistry(),
+		gossipChanged: make(chan struct{}, 1),
+		ready:         make(chan struct{}),
+	}
+	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	s.metrics = metrics.NewServer(s.registry, metrics.ServerConfig{Version: cfg.Version})
+	if cfg.LibraryMetrics {
+		if _, err := gometrics.NewGlobal(sinkConfig(), metrics.NewSink(s.metrics)); err != nil {
+			return nil, fmt.Errorf("install the sink of the libraries' metrics: %w", err)
+		}
+	}
+
+	var undo []func()
+	defer func() {
+		if err != nil {
+			for i := len(undo) - 1; i >= 0; i-- {
+				undo[i]()
+			}
+		}
+	}()
+	listen := func(flag, addr string) net.Listener {
+		if err != nil {
+			return nil
+		}
+		ln, lerr := net.Listen("tcp", addr)
+		if lerr != nil {
+			err = fmt.Errorf("listen on %s %s: %w (is another server running? port 0 takes a free one)", flag, addr, lerr)
+			return nil
+		}
+		undo = append(undo, func() { ln.Close() })
+		return ln
+	}
+	s.grpcListener = listen("--grpc-addr", cfg.GRPCAddr)
+	s.httpListener = listen("--http-addr", cfg.HTTPAddr)
+	raftListener := listen("--raft-addr", cfg.RaftAddr)
+	if err != nil {
+		return nil, err
+	}
+	s.addrs = Addrs{
+		GRPC: cfg.advertised(s.grpcListener.Addr().String()),
+		HTTP: cfg.advertised(s.httpListener.Addr().String()),
+		Raft: cfg.advertised(raftListener.Addr().String()),
+	}
+	if err := s.openStore(raftListener); err != nil {
+		return nil, err
+	}
+	undo = append(undo, func() { s.store.Close() })
+	if err := s.openGossip(); err != nil {
+		return nil, err
+	}
+	undo = append(undo, func() { s.gossip.Shutdown(context.Background()) })
+	if err := s.openOwnership(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// openStore is the lowest floor. What it calls upwards is set later in New
+// and before Run.
+func (s *Server) openStore(raftListener net.Listener) (err error) {
+	id, err := s.cfg.id(raftstore.StoredID(s.cfg.DataDir))
+	if err != nil {
+		return err
+	}
+	s.id = id
+	count := &eventCounter{m: s.metrics}
+	s.store, err = raftstore.New(raftstore.Config{
+		ServerID:  id,
+		Dir:       s.cfg.DataDir,
+		RaftAddr:  s.cfg.RaftAddr,
+		Advertise: s.addrs.Raft,
+		Announce: state.Server{
+			ID: id, RaftAddr: s.addrs.Raft, GRPCAddr: s.addrs.GRPC, HTTPAddr: s.addrs.HTTP,
+			Version: s.cfg.Version,
+		},
+		Clock:           bootclock.Boot(),
+		Logger:          s.log,
+		Metrics:         storeMetrics{s.metrics},
+		ElectionTimeout: s.cfg.ElectionTimeout,
+		Network:         bound{raftListener},
+		Lead:            s.lead,
+		OnApply: func(st *state.State, from, to, index uint64) {
+			count.count(st, from, to)
+			s.api.OnApply(st, from, to, index)
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("open store: %w", err)
+	}
+	return nil
+}
+
+func (s *Server) openGossip() (err error) {
+	known := ""
+	if s.cfg.DataDir != "" {
+		known = s.cfg.DataDir + "/known-peers"
+	}
+	s.gossip, err = gossip.New(gossip.Config{
+		Label:          s.cfg.GossipLabel,
+		Key:            s.cfg.GossipKey,
+		BindAddr:       s.cfg.GossipAddr,
+		Advertise:      s.cfg.Advertise,
+		Seeds:          s.cfg.Join,
+		KnownPeersFile: known,
+		Logger:         s.log,
+		Observer:       s.metrics.Gossip(),
+		OnChange: func() {
+			select {
+			case s.gossipChanged <- struct{}{}:
+			default: // one look covers all that has changed
+			}
+		},
+		Meta: gossip.Meta{
+			Role: gossip.RoleServer, ID: s.id, Boot: uint64(time.Now().UnixNano()),
+			GRPCAddr: s.addrs.GRPC, RaftAddr: s.addrs.Raft, HTTPAddr: s.addrs.HTTP, Version: s.cfg.Version,
+			Expect: s.cfg.BootstrapExpect, HasState: s.store.HasState(),
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("open gossip: %w", err)
+	}
+	s.addrs.Gossip = s.gossip.LocalAddr()
+	return nil
+}
+
+func (s *Server) openOwnership() (err error) {
+	members := memberView{s.gossip}
+	s.planned = newControllerMetrics(s.metrics)
+	s.controller, err = controller.New(controller.Config{
+		Store: s.store, Clock: bootclock.Boot(), Gossip: members, Logger: s.log, Metrics: s.planned,
+	})
+	if err != nil {
+		return fmt.Errorf("build controller: %w", err)
+	}
+	s.api, err = api.New(api.Config{
+		Store: s.store, Controller: s.controller, Gossip: s.gossip,
+		ServerID: s.id, Version: s.cfg.Version, ElectionTimeout: s.cfg.ElectionTimeout, InitialDelay: s.cfg.InitialDelay,
+		Formation:   s.formationSeen,
+		GossipLabel: s.cfg.GossipLabel,
+		Clock:       bootclock.Boot(), Logger: s.log, Metrics: s.metrics,
+	})
+	if err != nil {
+		return fmt.Errorf("build API: %w", err)
+	}
+	s.grpc, s.health = newGRPC(s.api)
+	s.http = s.newHTTP()
+	return nil
+}
+
+// lead runs the duties of a term beside each other; losing one is losing the
+// role.
+func (s *Server) lead(ctx context.Context, l *raftstore.Lead) error {
+	if s.cfg.TokenFloor > 0 {
+		if _, err := l.Propose(ctx, &state.RaiseToken{Token: state.Token(s.cfg.TokenFloor)}); err != nil {
+			return fmt.Errorf("raise token to the floor: %w", err)
+		}
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.api.Lead(ctx, l.Term) })
+	g.Go(func() error { return s.controller.Lead(ctx, l) })
+	defer s.planned.forget()
+	return g.Wait()
+}
+
+// Run works until ctx ends, then stops in order: not ready, leadership handed
+// on, sessions told, gossip left, everything closed, within ShutdownTimeout.
+// It returns nil after a stop that was asked for.
+func (s *Server) Run(ctx context.Context) error {
+	s.log.Info("server starts", "server", s.id, "grpc", s.addrs.GRPC, "raft", s.addrs.Raft, "gossip", s.addrs.Gossip,
+		"http", s.addrs.HTTP, "data_dir", s.cfg.DataDir, "election_timeout", s.cfg.ElectionTimeout, "version", s.cfg.Version)
+	err := runFloors(ctx, s.log, s.cfg.ShutdownTimeout, []floor{
+		{name: "store", run: s.store.Run},
+		{name: "gossip", run: s.gossip.Run},
+		{name: "formation and figures", run: s.watch},
+		{name: "grpc", run: s.serveGRPC},
+		// The API ends its streams before gRPC waits for them; before that the
+		// workers have gone to the new leader.
+		{name: "api", run: s.api.Run, stop: s.handOverLeadership},
+		{name: "http", run: s.serveHTTP, stop: s.unready},
+	})
+	s.log.Info("server stopped", "server", s.id, "error", err)
+	return err
+}
+
+// unready tells load balancers and workers to look elsewhere.
+func (s *Server) unready(context.Context) {
+	s.mu.Lock()
+	s.stopping = true
+	s.mu.Unlock()
+	s.health.Shutdown()
+}
+
+func (s *Server) handOverLeadership(ctx context.Context) {
+	if !s.store.IsLeader() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 4*s.cfg.ElectionTimeout)
+	defer cancel()
+	if err := s.store.TransferLeadership(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		s.log.Warn("leadership was not handed over", "error", err)
+	}
+}
+
+// Ready is closed when the server is first able to serve: it has a leader and
+// has caught up.
+func (s *Server) Ready() <-chan struct{} { return s.ready }
+
+// Addrs are known as soon as New has returned.
+func (s *Server) Addrs() Addrs { return s.addrs }
+
+// ID is the server's id in the Raft group.
+func (s *Server) ID() string { return s.id }
+
+// bound hands a listener that is open already to the store.
+type bound struct{ ln net.Listener }
+
+func (b bound) Listen(string) (net.Listener, error) { return b.ln, nil }
+
+func (bound) Dial(addr string, timeout time.Duration) (net.Conn, error) {
+	return net.DialTimeout("tcp", addr, timeout)
+}
