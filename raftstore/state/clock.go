@@ -16,9 +16,6 @@ func (s *State) advance(term uint64, elapsed time.Duration) {
 		s.clock += min(elapsed, MaxElapsed)
 	}
 	s.clockTerm = s.term
-	// A session is opened at some time after the last clock entry, so this
-	// one adds time from before it. Its deadline counts from here instead,
-	// or it would expire early by as much.
 	for _, x := range s.fresh {
 		x.fresh = false
 		x.renewed = s.clock
@@ -29,6 +26,17 @@ func (s *State) advance(term uint64, elapsed time.Duration) {
 	if s.clock >= s.nextSweep {
 		s.nextSweep = s.clock + sweepEvery
 		s.sweep()
+	}
+}
+
+// refresh lets the deadline of a session count from the next clock entry. One
+// that was opened, or renewed in an entry whose time did not count, was so at
+// some time after the last clock entry: the next one adds time from before
+// it, and the session would expire early by as much.
+func (s *State) refresh(x *Session) {
+	if !x.fresh {
+		x.fresh = true
+		s.fresh = append(s.fresh, x)
 	}
 }
 

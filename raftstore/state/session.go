@@ -40,7 +40,7 @@ type Session struct {
 	Held        int // leases, over all keyspaces
 
 	renewed Clock  // clock of the last renewal
-	fresh   bool   // opened since the last clock entry, see advance
+	fresh   bool   // renewed apart from the clock, see refresh
 	seat    uint32 // its number in the dense lease tables
 	record  *Worker
 	held    []held // parallel to Keyspaces
@@ -138,11 +138,11 @@ func (s *State) openSession(c *OpenSession, r *Result) {
 		s.join(x, k)
 	}
 	x.Deadline = s.clock + x.TTL
-	x.fresh, s.fresh = true, append(s.fresh, x)
 	w.Session, w.Incarnation = x.ID, s.index
 	w.opened(s.clock)
 	w.sessions++
 	s.addSession(x)
+	s.refresh(x)
 	s.emitSession(KindSessionOpen, x, CauseNone)
 	r.Session = x.view()
 }
@@ -320,6 +320,9 @@ func (s *State) keepAlive(c *KeepAlive, r *Result) {
 		}
 		x.Renewal, x.renewed = s.index, s.clock
 		x.Deadline = max(x.Deadline, s.clock+x.TTL)
+		if c.Term != s.term {
+			s.refresh(x) // what had passed until now was not counted
+		}
 		r.Sessions[i].TTLMillis = x.TTL.Milliseconds()
 	}
 }

@@ -16,8 +16,8 @@ type State struct {
 	clock     Clock
 	clockTerm uint64 // term of the last clock entry
 	nextSweep Clock  // when what has aged is next cleared away
-	// fresh has the sessions opened since the last clock entry, and maybe
-	// some that have ended since; see advance.
+	// fresh has the sessions renewed apart from the clock since its last
+	// entry, and maybe some that have ended since; see refresh.
 	fresh []*Session
 
 	lastToken Token
@@ -111,9 +111,9 @@ func (s *State) Worker(id string) (*Worker, bool) {
 // Workers yields all remembered workers by id.
 func (s *State) Workers() iter.Seq[*Worker] { return slices.Values(s.workerOrder) }
 
-// Events appends to buf at most max events after revision and returns it. A
+// Events appends to buf at most limit events after revision and returns it. A
 // revision that has left the ledger, or has not been reached, gives a
 // *Refusal with ReasonCompacted and the oldest revision to resume from.
-func (s *State) Events(after uint64, max int, buf []Event) ([]Event, error) {
-	return s.ledger.read(after, max, buf)
+func (s *State) Events(after uint64, limit int, buf []Event) ([]Event, error) {
+	return s.ledger.read(after, limit, buf)
 }

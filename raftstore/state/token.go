@@ -9,11 +9,11 @@ import (
 // time starts: centiseconds since 2025-01-01 UTC, shifted by 13 bits. A later
 // cluster so starts above whatever an earlier one can have reached.
 func FirstToken(now time.Time) Token {
-	cs := now.Sub(time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)).Milliseconds() / 10
+	cs := (now.UnixMilli() - time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()) / 10
 	if cs <= 0 {
 		return 1
 	}
-	return min(Token(cs)<<13, MaxToken)
+	return min(Token(cs), MaxToken>>13) << 13
 }
 
 // nextToken draws the next token of the one cluster-wide counter, or says
