@@ -96,9 +96,9 @@ func TestWorkerThatWasCutOffComesBack(t *testing.T) {
 		h.waitAllAlive(20*time.Second, all...)
 		h.net.split(func(addr string) bool { return addr == w.LocalAddr() })
 		h.waitFor(5*time.Second, "the worker is dead for the servers", func() bool { return servers[2].sees(w, Dead) })
-		<-time.After(10 * time.Minute) // memberlist and table have forgotten each other
+		<-time.After(ForgetAfter + time.Minute) // memberlist and table have forgotten each other
 		if _, known := servers[0].Member("w/w1"); known {
-			t.Fatal("the worker is still listed after ten minutes")
+			t.Fatal("the worker is still listed after six minutes")
 		}
 		h.net.heal()
 		h.waitAllAlive(10*time.Second, all...)

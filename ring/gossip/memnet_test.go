@@ -20,6 +20,7 @@ type memnet struct {
 	mu    sync.Mutex
 	ports map[string]*memport
 	cut   func(from, to string) bool // nil: no cut; called with mu held
+	noUDP bool                       // packets are lost, streams are not
 }
 
 func newMemnet() *memnet {
@@ -37,6 +38,18 @@ func (n *memnet) cutLinks(cut func(from, to string) bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.cut = cut
+}
+
+func (n *memnet) blockPackets(on bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.noUDP = on
+}
+
+func (n *memnet) packetsBlocked() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.noUDP
 }
 
 func (n *memnet) heal() { n.cutLinks(nil) }
@@ -92,7 +105,7 @@ func (p *memport) WriteTo(b []byte, addr string) (time.Time, error) {
 	packet := &memberlist.Packet{Buf: append([]byte(nil), b...), From: address(p.addr())}
 	time.AfterFunc(p.net.delay, func() {
 		to, cut := p.net.reach(p.addr(), addr)
-		if cut || to == nil || p.isFrozen() {
+		if cut || to == nil || p.isFrozen() || p.net.packetsBlocked() {
 			return
 		}
 		to.push(packet)

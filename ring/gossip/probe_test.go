@@ -69,20 +69,19 @@ func TestProbeOfADeadMemberIsSilentInTime(t *testing.T) {
 // Where UDP is blocked, only the stream can tell that the member lives.
 func TestProbeFallsBackToAStream(t *testing.T) {
 	inBubble(t, func(h *harness) {
-		servers, _ := probing(h)
-		g := servers[0].Gossip
-		m, _ := g.Member("w/w1")
-		q := g.questions.open()
-		defer g.questions.close(q)
-		g.sendStream(g.ml.Load(), m, message{kind: kindPing, id: q.id, from: g.cfg.Name, target: m.Name})
-		h.waitFor(100*time.Millisecond, "the answer to the stream", func() bool {
-			select {
-			case <-q.answered:
-				return true
-			default:
-				return false
-			}
-		})
+		servers, w := probing(h)
+		h.net.blockPackets(true)
+		start := time.Now()
+		if !servers[0].Probe(context.Background(), "w/w1") {
+			t.Fatal("no answer by stream")
+		}
+		if took := time.Since(start); took < probeStreamAfter || took > probePatience {
+			t.Fatalf("took %v", took)
+		}
+		w.crash()
+		if servers[0].Probe(context.Background(), "w/w1") {
+			t.Fatal("the dead answered by stream")
+		}
 	})
 }
 

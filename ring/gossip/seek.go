@@ -34,6 +34,8 @@ const (
 	rememberFor = time.Hour
 	maxKnown    = 64
 	maxJoins    = 8
+	// quietTries is how many failures in a row are not worth a line.
+	quietTries = 3
 )
 
 // announceAt are the times after the start at which we tell everybody again
@@ -290,7 +292,13 @@ func (s *seeker) finish(r joined) {
 	t.trying = false
 	now := time.Now()
 	if r.err == nil {
-		t.failed, t.next = 0, now.Add(jitter(answeredRetry))
+		// A known server that answered and is still not up needs another try
+		// soon: something was lost on the way.
+		wait := answeredRetry
+		if t.name != "" {
+			wait = lastRetry
+		}
+		t.failed, t.next = 0, now.Add(jitter(wait))
 		return
 	}
 	t.failed++
@@ -299,9 +307,12 @@ func (s *seeker) finish(r joined) {
 		longest = aloneRetry
 	}
 	t.next = now.Add(jitter(min(longest, firstRetry<<min(t.failed-1, 10))))
-	if now.Sub(t.warned) >= 6*logEvery {
+	// Servers that start together find each other closed for a moment; a refusal
+	// is worth a line at once.
+	why := hint(r.err)
+	if now.Sub(t.warned) >= 6*logEvery && (t.failed >= quietTries || why != "") {
 		t.warned = now
-		s.g.log.Warn("gossip member cannot be reached; trying on"+hint(r.err), "addr", r.addr, "member", t.name, "error", r.err)
+		s.g.log.Warn("gossip member cannot be reached; trying on"+why, "addr", r.addr, "member", t.name, "error", r.err)
 	}
 }
 

@@ -69,7 +69,11 @@ func TestOnRealSockets(t *testing.T) {
 	awaitChange(t, a.Gossip, "a sees b", statusIs(a.Gossip, "s/b", Alive))
 	awaitChange(t, a.Gossip, "a sees w", statusIs(a.Gossip, "w/w", Alive))
 	awaitChange(t, b.Gossip, "b sees w", statusIs(b.Gossip, "w/w", Alive))
-	if !a.Probe(t.Context(), "w/w") {
+	answered := false
+	for range 20 { // a machine that is busy testing may be silent for a moment
+		answered = answered || a.Probe(t.Context(), "w/w")
+	}
+	if !answered {
 		t.Fatal("no answer from the living")
 	}
 	if err := b.Leave(t.Context()); err != nil {
