@@ -5,6 +5,11 @@ import "github.com/spf13/cobra"
 // commandGroups is the list of all commands, in the order of --help.
 func commandGroups(e env) []commandGroup {
 	return []commandGroup{
+		{"Start", []*cobra.Command{
+			newDevCommand(e),
+			newDemoCommand(e),
+			newServerCommand(e),
+		}},
 		{"Operate", []*cobra.Command{
 			newStatusCommand(e),
 			newKeyspaceCommand(e),
@@ -16,7 +21,10 @@ func commandGroups(e env) []commandGroup {
 		}},
 		{"This program", []*cobra.Command{
 			newVersionCommand(e),
+			newBenchCommand(e),
 			newCompletionCommand(e),
+			newDemoWorkerCommand(e), // hidden
+			newBenchWorkerCommand(e),
 		}},
 	}
 }

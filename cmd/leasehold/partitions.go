@@ -96,7 +96,7 @@ func sessionText(id uint64) string {
 	if id == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%016x", id)
+	return number(id) // as in logs and JSON
 }
 
 func printPartition(e env, p *leaseholdv1.Partition) error {

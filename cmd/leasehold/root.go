@@ -62,6 +62,7 @@ Exit codes: 0 ok, 1 failed, 2 usage, 3 no leader or unreachable, 4 not found,
 	root.SetOut(e.stdout)
 	root.SetErr(e.stderr)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
+	root.SuggestionsMinimumDistance = 2
 	root.CompletionOptions.DisableDefaultCmd = true
 
 	f := root.PersistentFlags()

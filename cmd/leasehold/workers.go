@@ -43,7 +43,7 @@ func newWorkersListCommand(e env) *cobra.Command {
 				column{"INCARNATION", true, true}, column{"OVERRUNS", true, true}, wideCol("ATTACHED"), wideCol("SESSION"), col("ADDR"))
 			for _, w := range r.GetItems() {
 				t.row(w.GetId(), w.GetState(), yesNo(w.GetDraining()), number(w.GetHeld()), number(w.GetRunning()), remainingText(w), w.GetGossip(),
-					strings.Join(w.GetKeyspaces(), ","), w.GetEndpoint(), w.GetZone(), capacityText(w), msText(w.GetTtlMs()),
+					strings.Join(w.GetKeyspaces(), ","), w.GetEndpoint(), w.GetZone(), capacityText(w), ttlText(w),
 					number(w.GetIncarnation()), number(w.GetOverruns()), yesNo(w.GetAttached()), sessionText(w.GetSessionId()), w.GetAddr())
 			}
 			return t.print("no workers; a worker joins with ownership/worker, see: leasehold dev")
@@ -58,6 +58,13 @@ func remainingText(w *leaseholdv1.Worker) string {
 		return ""
 	}
 	return ageText(w.GetRemainingMs())
+}
+
+func ttlText(w *leaseholdv1.Worker) string {
+	if w.GetSessionId() == 0 {
+		return ""
+	}
+	return msText(w.GetTtlMs())
 }
 
 func capacityText(w *leaseholdv1.Worker) string {
@@ -108,7 +115,7 @@ With --wait the command returns when the worker holds nothing, at most after
 		if e.json() {
 			return printMessage(e.stdout, w)
 		}
-		return e.say("worker %s is drained of new grants, holds %d", w.GetId(), w.GetHeld())
+		return e.say("worker %s gets nothing new, holds %d", w.GetId(), w.GetHeld())
 	})
 	cmd.Flags().BoolVar(&wait, "wait", false, "return when it holds nothing")
 	return cmd

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
+	"google.golang.org/grpc/codes"
+)
+
+// reasons reads all reasons of the API out of its source, so that a new one
+// cannot be forgotten here.
+func reasons(t *testing.T) []string {
+	t.Helper()
+	f, err := parser.ParseFile(token.NewFileSet(), "../../ownership/leaseholdv1/errors.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	ast.Inspect(f, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if ok && len(spec.Values) == 1 && strings.HasPrefix(spec.Names[0].Name, "Reason") {
+			if lit, ok := spec.Values[0].(*ast.BasicLit); ok {
+				s, err := strconv.Unquote(lit.Value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				out = append(out, s)
+			}
+		}
+		return true
+	})
+	if len(out) < 20 {
+		t.Fatalf("found only %v", out)
+	}
+	return out
+}
+
+func TestEveryReasonHasAnExitCode(t *testing.T) {
+	all := reasons(t)
+	for _, r := range all {
+		if _, ok := exitByReason[r]; !ok {
+			t.Errorf("reason %q is missing in exitByReason", r)
+		}
+	}
+	if len(exitByReason) != len(all) {
+		t.Errorf("%d entries for %d reasons", len(exitByReason), len(all))
+	}
+}
+
+// The exit codes of DESIGN §9, seen from outside.
+func TestExitCodes(t *testing.T) {
+	p := newPeer(t)
+	for _, c := range []struct {
+		reason string
+		code   codes.Code
+		want   int
+	}{
+		{leaseholdv1.ReasonInvalid, codes.InvalidArgument, 2},
+		{leaseholdv1.ReasonTooLarge, codes.ResourceExhausted, 2},
+		{leaseholdv1.ReasonNotFound, codes.NotFound, 4},
+		{leaseholdv1.ReasonExists, codes.AlreadyExists, 5},
+		{leaseholdv1.ReasonConflict, codes.FailedPrecondition, 5},
+		{leaseholdv1.ReasonStrict, codes.FailedPrecondition, 5},
+		{leaseholdv1.ReasonNoLeader, codes.Unavailable, 3},
+		{leaseholdv1.ReasonNotLeader, codes.Unavailable, 3},
+		{leaseholdv1.ReasonShuttingDown, codes.Unavailable, 3},
+		{leaseholdv1.ReasonStoreFailed, codes.Unavailable, 3},
+		{leaseholdv1.ReasonUnknownOutcome, codes.Unknown, 1},
+		{leaseholdv1.ReasonInternal, codes.Internal, 1},
+	} {
+		p.refuseWith(c.code, &leaseholdv1.ErrorDetail{Reason: c.reason, Message: "because of " + c.reason})
+		cmd := p.cli()
+		_, errOut := cmd.want(t, c.want, "keyspace", "create", "orders", "--timeout", "300ms")
+		if !strings.Contains(errOut, "because of "+c.reason) || !strings.Contains(errOut, `create keyspace "orders"`) || strings.Contains(errOut, "rpc error") {
+			t.Errorf("%s: %s", c.reason, errOut)
+		}
+	}
+	p.refuse = nil
+	for _, line := range []string{
+		"frob", "keyspace frob", "keyspace create", "keyspace create a b", "keyspace create a --frob", "keyspace create a --ttl 600",
+		"keyspace create a --partitions -1", "keyspace create a --partitions many", "keyspace create a --takeover maybe", "keyspace set a",
+		"partitions show orders", "partitions show orders x", "partitions show orders -- -1", "partitions show orders 99999999999", "partitions move orders 1",
+		"locate orders", "locate orders --hex xyz", "events --partition 3", "status -o yaml", "status --timeout 5", "status --server a:0",
+		"keyspace rm orders", "workers evict w2", "completion tcsh", "server", "dev --workers -1", "dev --workers 1000", "status --config /does/not/exist",
+	} {
+		_, errOut := p.cli().want(t, exitUsage, strings.Fields(line)...)
+		if !strings.Contains(errOut, "\n  next: ") {
+			t.Errorf("%s: no next step in %q", line, errOut)
+		}
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	start := time.Now()
+	_, errOut := (&cli{}).want(t, exitUnreachable, "status", "--timeout", "200ms", "--server", l.Addr().String())
+	for _, want := range []string{l.Addr().String(), "connection refused", "leasehold dev", "LEASEHOLD_SERVER"} {
+		if !strings.Contains(errOut, want) {
+			t.Errorf("%q does not say %q", errOut, want)
+		}
+	}
+	if d := time.Since(start); d > 3*time.Second {
+		t.Errorf("took %v", d)
+	}
+}
+
+func TestMessageKeepsWhatWasTried(t *testing.T) {
+	err := leaseholdv1.StatusError(codes.NotFound, &leaseholdv1.ErrorDetail{Reason: "not_found", Message: "no keyspace of that name"})
+	wrapped := errors.Join(err)
+	if got := message(wrapped); got != "no keyspace of that name" {
+		t.Errorf("got %q", got)
+	}
+}
