@@ -136,13 +136,17 @@ func (b *builder) fillLocked(e *entry, l lane) bool {
 func (b *builder) send(e *entry) {
 	e.start = time.Now()
 	batch := state.Batch{Wall: b.wall()}
-	batch.Commands = make([]state.Command, 0, e.count+1)
+	batch.Commands = make([]state.Command, 0, e.count+2)
 	for _, pt := range e.parts {
 		batch.Commands = append(batch.Commands, pt.p.cmds[pt.from:pt.to]...)
 	}
-	if needsTick(batch.Commands) {
+	before, after := needsTick(batch.Commands)
+	if before {
 		batch.Commands = slices.Insert(batch.Commands, 0, state.Command(&state.Tick{}))
 		e.ticks = 1
+	}
+	if after {
+		batch.Commands = append(batch.Commands, &state.Tick{})
 	}
 	n := e.ticks
 	for _, pt := range e.parts {
@@ -185,20 +189,24 @@ func (b *builder) send(e *entry) {
 	})
 }
 
-// needsTick reports whether a command counts time from the clock's reading
-// before any other command has brought it up to date. A session opened between
-// two ticks would otherwise lose the time since the first.
-func needsTick(cmds []state.Command) bool {
+// needsTick reports whether an entry should bring the clock up to date first,
+// because a command in it counts time from the clock's reading, and last,
+// because of a session whose deadline counts from the next clock command. No
+// promise hangs on either: without them, time limits would be off by up to a
+// tick.
+func needsTick(cmds []state.Command) (before, after bool) {
+	clock := false
 	for _, c := range cmds {
 		switch c.(type) {
 		case *state.Tick, *state.KeepAlive, *state.Expire:
-			return false
-		case *state.OpenSession, *state.JoinKeyspace, *state.UpdateKeyspace, *state.CreateKeyspace,
-			*state.Drain, *state.Grant, *state.Release:
-			return true
+			clock, after = true, false
+		case *state.OpenSession, *state.JoinKeyspace:
+			before, after = before || !clock, true
+		case *state.UpdateKeyspace, *state.CreateKeyspace, *state.Drain, *state.Grant, *state.Release:
+			before = before || !clock
 		}
 	}
-	return false
+	return before, after
 }
 
 // classify sorts Raft's errors into those that say that nothing was written,

@@ -74,6 +74,34 @@ func TestLongGroupIsSplitBetweenCommandsAndKeepsItsOrder(t *testing.T) {
 	})
 }
 
+func TestGroupThatFitsStaysInOneEntry(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		defer c.stopAll()
+		ks := c.keyspace("orders", 1<<20, testTTL)
+		c.session(1, "orders")
+		l := c.leader().store
+		var wg sync.WaitGroup
+		for w := range 20 {
+			wg.Go(func() {
+				cmds := make([]state.Command, 3)
+				for i := range cmds {
+					g := &state.Grant{Term: l.Term(), Keyspace: ks}
+					for p := range 3000 {
+						g.Items = append(g.Items, state.GrantItem{Partition: uint32(w*9000 + i*3000 + p), Session: 1})
+					}
+					cmds[i] = g
+				}
+				rs, err := l.Propose(t.Context(), cmds...)
+				if err != nil || rs[0].Index != rs[2].Index {
+					t.Errorf("caller %d: entries %d and %d, %v", w, rs[0].Index, rs[2].Index, err)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
 func TestCallersShareEntries(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen countObserver
