@@ -23,6 +23,10 @@ type Suspect struct {
 // until it is alone, and is then found.
 const wholeBlame uint32 = 1 << 16
 
+// maxBlamed is how many leases a death is shared by at most: among more it
+// says nothing worth remembering about any of them.
+const maxBlamed = 1 << 10
+
 // maxSuspects bounds the records of one keyspace.
 const maxSuspects = 1 << 16
 
@@ -161,10 +165,10 @@ func (s *State) blameItems(k *Keyspace, c *Revoke) uint32 {
 }
 
 func shareOf(n uint32) uint32 {
-	if n == 0 {
+	if n == 0 || n > maxBlamed {
 		return 0
 	}
-	return max(wholeBlame/n, 1)
+	return wholeBlame / n
 }
 
 // absolve clears the partitions that have been owned past their probation
