@@ -103,7 +103,7 @@ type testCluster struct {
 	servers []*server
 }
 
-func startCluster(t *testing.T, n int, change ...func(*Config)) *testCluster {
+func startCluster(t testing.TB, n int, change ...func(*Config)) *testCluster {
 	t.Helper()
 	c := &testCluster{}
 	var peers []raftstore.Peer
@@ -122,7 +122,7 @@ func startCluster(t *testing.T, n int, change ...func(*Config)) *testCluster {
 	return c
 }
 
-func listen(t *testing.T) net.Listener {
+func listen(t testing.TB) net.Listener {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -139,7 +139,7 @@ func testLogger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 }
 
-func (s *server) start(t *testing.T, n int, change []func(*Config)) {
+func (s *server) start(t testing.TB, n int, change []func(*Config)) {
 	t.Helper()
 	ln := listen(t)
 	s.addr = ln.Addr().String()
@@ -198,7 +198,7 @@ func (s *server) kill() {
 }
 
 // leader waits for a server that leads and serves.
-func (c *testCluster) leader(t *testing.T) *server {
+func (c *testCluster) leader(t testing.TB) *server {
 	t.Helper()
 	var found *server
 	eventually(t, "a leader", func() bool {
@@ -220,7 +220,7 @@ func (n *network) isDown() bool {
 }
 
 // follower waits for one that knows its leader.
-func (c *testCluster) follower(t *testing.T) *server {
+func (c *testCluster) follower(t testing.TB) *server {
 	t.Helper()
 	leader := c.leader(t)
 	var found *server
@@ -237,7 +237,7 @@ func (c *testCluster) follower(t *testing.T) *server {
 }
 
 // eventually looks again and again, for at most ten seconds.
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(10 * time.Second)
 	defer deadline.Stop()
@@ -254,7 +254,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 
 // dial connects to one server, as a client that tries again what may be tried
 // again: a busy machine may hold an election at any time.
-func (s *server) dial(t *testing.T) *grpc.ClientConn {
+func (s *server) dial(t testing.TB) *grpc.ClientConn {
 	t.Helper()
 	return s.dialWith(t, grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, resp any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		tick := time.NewTicker(20 * time.Millisecond)
@@ -269,7 +269,7 @@ func (s *server) dial(t *testing.T) *grpc.ClientConn {
 	}))
 }
 
-func (s *server) dialWith(t *testing.T, opts ...grpc.DialOption) *grpc.ClientConn {
+func (s *server) dialWith(t testing.TB, opts ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///"+s.addr, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswerBytes)))...)
@@ -281,7 +281,7 @@ func (s *server) dialWith(t *testing.T, opts ...grpc.DialOption) *grpc.ClientCon
 }
 
 // createKeyspace makes one with the least TTL.
-func createKeyspace(t *testing.T, conn *grpc.ClientConn, name string, partitions uint32, change ...func(*pb.CreateKeyspaceRequest)) *pb.Keyspace {
+func createKeyspace(t testing.TB, conn *grpc.ClientConn, name string, partitions uint32, change ...func(*pb.CreateKeyspaceRequest)) *pb.Keyspace {
 	t.Helper()
 	r := &pb.CreateKeyspaceRequest{Name: name, Partitions: partitions, TtlMs: 10_000}
 	for _, f := range change {

@@ -191,8 +191,11 @@ func (a *API) fromTransport(s *status.Status) error {
 // would send the caller in circles.
 func (a *API) notLeader() error {
 	id, addr, ok := a.leader()
-	if !ok {
+	switch {
+	case !ok:
 		return noLeader("there is no leader now")
+	case id == a.cfg.ServerID:
+		return noLeader("this server is just becoming the leader, or ceasing to be it")
 	}
 	return fail(&pb.ErrorDetail{
 		Reason: pb.ReasonNotLeader, LeaderId: id, LeaderAddr: addr, RetryAfterMs: retryAfter.Milliseconds(),

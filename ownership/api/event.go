@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
@@ -18,9 +20,9 @@ const (
 	defaultEventLimit = 1000
 	// eventsPerMessage bounds one message of a watch.
 	eventsPerMessage = 1024
-	// aheadFor is how long a watch waits for this server to reach a revision
-	// that the caller has seen at another one.
-	aheadFor = 5 * time.Second
+	// aheadFor is how long a watch waits for this server to reach a revision or
+	// a keyspace that the caller has seen at another one.
+	aheadFor = 2 * time.Second
 )
 
 // events is EventService.
@@ -30,7 +32,7 @@ type events struct {
 }
 
 // names remembers the names of keyspaces by id, so that events of one that has
-// been deleted can still be told. It learns from each state that is looked at.
+// been deleted can still be told.
 type names struct {
 	mu   sync.Mutex
 	byID map[state.KeyspaceID]string
@@ -41,6 +43,21 @@ func (n *names) learn(s *state.State) {
 	defer n.mu.Unlock()
 	for ks := range s.Keyspaces() {
 		n.byID[ks.ID] = ks.Name
+	}
+}
+
+// learnOf learns the keyspaces of events, those that are new.
+func (n *names) learnOf(s *state.State, evs []state.Event) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i := range evs {
+		id := evs[i].Keyspace
+		if _, known := n.byID[id]; known || id == 0 {
+			continue
+		}
+		if ks, ok := s.Keyspace(id); ok {
+			n.byID[id] = ks.Name
+		}
 	}
 }
 
@@ -169,8 +186,8 @@ func (a *events) watch(ctx context.Context, r *pb.WatchEventsRequest, send func(
 	for {
 		a.cfg.Store.View(func(s *state.State) {
 			if after < s.Revision() {
-				a.names.learn(s)
 				buf, err = s.Events(after, eventsPerMessage, buf[:0])
+				a.names.learnOf(s, buf)
 				return
 			}
 			buf = buf[:0]
@@ -213,24 +230,31 @@ func (a *events) watchFrom(ctx context.Context, r *pb.WatchEventsRequest, wake <
 			revision = s.Revision()
 			err = checkCluster(r.GetClusterId(), s.ClusterID())
 		})
-		if err == nil && r.GetKeyspace() != "" {
+		if err != nil {
+			return 0, err
+		}
+		if r.GetKeyspace() != "" {
 			err = a.checkKeyspace(r.GetKeyspace())
 		}
+		behind := r.GetAfterRevision() > revision
 		switch {
-		case err != nil:
-			return 0, err
-		case r.GetAfterRevision() == 0:
-			return revision, nil
-		case r.GetAfterRevision() <= revision:
-			return r.GetAfterRevision(), nil
-		}
-		select {
-		case <-wake: // the caller comes from a server that is further on
-		case <-deadline.C:
-			return 0, fail(&pb.ErrorDetail{
+		case behind:
+			err = fail(&pb.ErrorDetail{
 				Reason: pb.ReasonCompacted, Field: "after_revision", Value: strconv.FormatUint(r.GetAfterRevision(), 10), Revision: revision,
 				Message: fmt.Sprintf("after_revision %d: this server is at %d", r.GetAfterRevision(), revision),
 			})
+		case err == nil && r.GetAfterRevision() == 0:
+			return revision, nil
+		case err == nil:
+			return r.GetAfterRevision(), nil
+		case a.cfg.Store.IsLeader() || status.Code(err) != codes.NotFound:
+			return 0, err
+		}
+		// The caller has seen more at another server: this one is on its way.
+		select {
+		case <-wake:
+		case <-deadline.C:
+			return 0, err
 		case <-a.stopping:
 			return 0, errShuttingDown()
 		case <-ctx.Done():

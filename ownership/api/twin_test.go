@@ -9,8 +9,11 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/encoding/protojson"
+
 	pb "github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
 	"github.com/leasehold-dev/leasehold/ownership/leaseholdv1/leaseholdv1connect"
+	"github.com/leasehold-dev/leasehold/ring/keyrange"
 )
 
 func post(t *testing.T, s *server, method, body string) (int, http.Header, map[string]any) {
@@ -119,6 +122,29 @@ func TestEveryMethodHasItsTwin(t *testing.T) {
 		_ = resp.Body.Close()
 		if resp.StatusCode == http.StatusNotFound && !strings.Contains(line, "not_found") {
 			t.Errorf("%s (%s) answers %d %s", name, m.in.Descriptor().Name(), resp.StatusCode, line)
+		}
+	}
+}
+
+// O-70: every way to ask gives the same partition.
+func TestNastyKeysGiveTheSamePartitionEverywhere(t *testing.T) {
+	c := startCluster(t, 1)
+	s := c.leader(t)
+	conn := s.dial(t)
+	createKeyspace(t, conn, "orders", 997)
+	for _, key := range []string{"", "\x00", "a\x00b", "\xff", "\u00e9", "e\u0301", "a ", "a/../b", "😀", strings.Repeat("k", 1<<20)} {
+		want := keyrange.Partition([]byte(key), 997)
+		got, err := pb.NewPartitionServiceClient(conn).Locate(t.Context(), &pb.LocateRequest{Keyspace: "orders", Key: []byte(key)})
+		if err != nil || got.GetPartition() != want {
+			t.Errorf("%.20q by gRPC: %v, %v; want %d", key, got.GetPartition(), err, want)
+		}
+		body, err := protojson.Marshal(&pb.LocateRequest{Keyspace: "orders", Key: []byte(key)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		code, _, m := post(t, s, pb.PartitionService_Locate_FullMethodName, string(body))
+		if n, _ := m["partition"].(float64); code != http.StatusOK || uint32(n) != want {
+			t.Errorf("%.20q as JSON: %d %v; want %d", key, code, m["partition"], want)
 		}
 	}
 }

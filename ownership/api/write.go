@@ -59,7 +59,7 @@ func (st *stream) take() (o outgoing) {
 	o.replies, st.replies = st.replies, nil
 	o.full = st.full
 	if !st.full && len(st.queue) > 0 {
-		o.changes, st.queue = st.queue, st.spare[:0]
+		o.changes, st.queue, st.spare = st.queue, st.spare[:0], nil
 		o.ordered, st.ordered, o.index = st.ordered, false, st.index
 	}
 	return o
