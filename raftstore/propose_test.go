@@ -157,14 +157,16 @@ func TestKeepAlivesGoAheadOfPlanChunks(t *testing.T) {
 			t.Error(err)
 		}
 		wg.Wait()
-		before := 0
+		ahead, behind := map[uint64]bool{}, map[uint64]bool{}
 		for _, r := range plan {
 			if r.Index < k.Index {
-				before++
+				ahead[r.Index] = true
+			} else {
+				behind[r.Index] = true
 			}
 		}
-		if before > 8 {
-			t.Errorf("%d of %d chunks of the plan went ahead of the renewal", before, len(plan))
+		if len(ahead) > plainSlots || len(behind) < 3 {
+			t.Errorf("%d entries of the plan went ahead of the renewal, %d behind it", len(ahead), len(behind))
 		}
 	})
 }
