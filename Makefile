@@ -11,7 +11,7 @@ BUF_VERSION          := v1.75.0
 PROTOC_GEN_GO        := v1.36.12
 PROTOC_GEN_GO_GRPC   := v1.6.2
 PROTOC_GEN_CONNECT   := v1.21.1
-GOLANGCI_VERSION     := v2.5.0
+GOLANGCI_VERSION     := v2.15.0
 
 .PHONY: all build test race lint fuzz bench mutants generate clean
 
