@@ -60,7 +60,10 @@ func (p *planner) survey() {
 	}
 }
 
-// slotTable lists the partitions of all slots that still count, by number.
+// slotTable lists the partitions of all slots that still count, by number. A
+// partition may be in several, as it went from worker to worker within their
+// time: a reserved slot comes first, then that of the last holder, which is
+// kept the longest.
 func (p *planner) slotTable() []kept {
 	var table []kept
 	for i, s := range p.in.Slots {
@@ -71,7 +74,19 @@ func (p *planner) slotTable() []kept {
 			table = append(table, kept{part, int32(i)})
 		}
 	}
-	slices.SortStableFunc(table, func(a, b kept) int { return cmp.Compare(a.partition, b.partition) })
+	slices.SortStableFunc(table, func(a, b kept) int {
+		if c := cmp.Compare(a.partition, b.partition); c != 0 {
+			return c
+		}
+		x, y := &p.in.Slots[a.slot], &p.in.Slots[b.slot]
+		switch {
+		case x.Reserved != y.Reserved && x.Reserved:
+			return -1
+		case x.Reserved != y.Reserved:
+			return 1
+		}
+		return cmp.Compare(y.Until, x.Until)
+	})
 	return table
 }
 
