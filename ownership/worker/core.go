@@ -32,6 +32,7 @@ type core struct {
 	// The stream. relaying: a keep-alive is on its way round.
 	attached   bool
 	attachedAt time.Duration
+	askedAt    time.Duration // of the oldest keep-alive that the stream has not answered; 0: none
 	relaying   bool
 	relayAt    time.Duration
 	everOpened bool
@@ -130,7 +131,7 @@ func (c *core) fail(r *run, err error, now reading) {
 // opened takes the first message of a stream. sent is when the first request to
 // open this session went out.
 func (c *core) opened(m *leaseholdv1.SessionOpened, sent, now reading) {
-	c.attached, c.attachedAt = true, now.boot
+	c.attached, c.attachedAt, c.askedAt = true, now.boot, 0
 	if c.clusterID == "" {
 		c.clusterID = m.GetClusterId()
 	}
@@ -174,7 +175,7 @@ func (c *core) opened(m *leaseholdv1.SessionOpened, sent, now reading) {
 // attachedBarred notes a stream whose first message was that the session is
 // superseded or evicted: it takes releases and nothing else.
 func (c *core) attachedBarred(d *leaseholdv1.ErrorDetail, now reading) {
-	c.attached, c.attachedAt = true, now.boot
+	c.attached, c.attachedAt, c.askedAt = true, now.boot, 0
 	c.closed(d, now)
 	c.resend()
 }

@@ -261,6 +261,7 @@ func (e *engine) found(f *finder, got found, now reading) {
 	e.finder = nil
 	c := e.core
 	if got.stream == nil {
+		e.flaps++ // whatever is tried next, not at once
 		if f.opened {
 			c.closed(got.refused, now)
 		} else {
@@ -317,6 +318,7 @@ func (e *engine) receive(m *leaseholdv1.AttachResponse, now reading) {
 	c := e.core
 	switch m := m.GetResponse().(type) {
 	case *leaseholdv1.AttachResponse_KeepAlive:
+		c.streamAnswered()
 		c.acked(m.KeepAlive, now)
 	case *leaseholdv1.AttachResponse_Leases:
 		c.list(m.Leases, now)

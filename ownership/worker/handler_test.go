@@ -57,10 +57,10 @@ func TestReturnDecidesTheCause(t *testing.T) {
 				if r := b.c.releases[0]; r.GetCause() != tc.want || !contains(r.GetError(), tc.text) {
 					t.Errorf("released with %v %q; want %v %q", r.GetCause(), r.GetError(), tc.want, tc.text)
 				}
+				b.finish() // after it, all that was to be logged is
 				if name == "panic" && !b.log.has("handler_test.go") {
 					t.Error("the log does not have the panic's stack")
 				}
-				b.finish()
 			})
 		})
 	}
@@ -314,6 +314,34 @@ func TestOverrunIsToldAndItsPartitionRefused(t *testing.T) {
 		}
 		b.stop()
 		<-b.done
+	})
+}
+
+// Time has ended a lease, its handler goes on, and the servers are back before
+// the session's TTL was over: the lease goes back all the same, or nobody would
+// get the partition for as long as the handler runs.
+func TestExpiredLeaseOfAnOverrunIsGivenBack(t *testing.T) {
+	inBubble(t, 10*time.Second, 1, func(b *bench) {
+		b.join(func(c *Config) { c.StopGrace = 2 * time.Second })
+		release := make(chan struct{})
+		b.run(func(ctx context.Context, l *Lease) error {
+			<-release
+			return nil
+		})
+		s := b.c.only()
+		b.c.grant(s, 1)
+		b.seen.started(t, 1)
+		pass(time.Second)
+		b.c.net.swallow(b.c.addrs...)
+		b.seen.ended(t, 1)
+		b.c.net.heal(b.c.addrs...)
+		b.c.wait("the lease back", func() bool { return len(s.held) == 0 })
+		if b.c.only() != s {
+			t.Error("the session was given up although it was alive")
+		}
+		close(release)
+		b.seen.wait(t, "the return", func() bool { return len(b.seen.returns) == 1 })
+		b.finish()
 	})
 }
 

@@ -43,6 +43,7 @@ type cluster struct {
 	leaves   []*leaseholdv1.LeaveSession
 	reports  []uint64
 	opens    int
+	noStream bool // refuse every stream
 	noDrain  bool // do not answer a leave with drains
 	changed  chan struct{}
 }
@@ -294,7 +295,7 @@ func (p *peerServer) Attach(ss leaseholdv1.SessionService_AttachServer) error {
 func (p *peerServer) enter(first *leaseholdv1.AttachRequest) (*peerSession, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.leader < 0 {
+	if p.leader < 0 || p.noStream {
 		return nil, refusedWith(codes.Unavailable, leaseholdv1.ReasonNoLeader, "")
 	}
 	defer p.changedLocked()

@@ -19,6 +19,14 @@ func pollOf(ttl time.Duration) time.Duration {
 	return min(max(marginOf(ttl)/5, minPoll), maxPoll)
 }
 
+// patienceOf is how long a stream may leave a keep-alive without an answer. One
+// that was answered another way does not count: the stream must do its part, or
+// leases granted and drained go unheard.
+func patienceOf(ttl time.Duration) time.Duration { return max(ttl/4, time.Second) }
+
+// streamAnswered notes that the stream acknowledged a keep-alive.
+func (c *core) streamAnswered() { c.askedAt = 0 }
+
 // tick does what the time has come for. It ends every step.
 func (c *core) tick(now reading) {
 	s := &c.session
@@ -87,12 +95,15 @@ func (c *core) keepAlives(now reading) {
 	s := &c.session
 	if c.attached && now.boot >= s.nextAt {
 		s.nextAt = now.boot + intervalOf(s.ttl)
+		if c.askedAt == 0 {
+			c.askedAt = max(now.boot, 1)
+		}
 		c.out.send = append(c.out.send, &leaseholdv1.AttachRequest{
 			Request: &leaseholdv1.AttachRequest_KeepAlive{KeepAlive: c.keepAlive(now)},
 		})
 	}
 	silence := s.silence(now.boot)
-	if c.attached && silence >= 3*s.ttl/8 && now.boot-c.attachedAt >= 3*s.ttl/8 {
+	if c.attached && c.askedAt > 0 && now.boot-c.askedAt >= patienceOf(s.ttl) {
 		c.drop("no answer to keep-alives")
 	}
 	due := silence >= s.ttl/8 || !c.attached && now.boot >= s.nextAt
