@@ -230,7 +230,16 @@ func (b *builder) settle(e *entry, notWritten, unknown error, r *applied) {
 	for _, pt := range e.parts {
 		n := pt.to - pt.from
 		if r != nil {
-			copy(pt.p.results[pt.from:pt.to], r.results[at:at+n])
+			of := r.results[at : at+n : at+n]
+			switch {
+			case n == len(pt.p.cmds): // the usual case: all in one entry
+				pt.p.results = of
+			case pt.p.results == nil:
+				pt.p.results = make([]state.Result, len(pt.p.cmds))
+				fallthrough
+			default:
+				copy(pt.p.results[pt.from:pt.to], of)
+			}
 			pt.p.index, pt.p.term = r.index, r.term
 		}
 		at += n

@@ -50,6 +50,7 @@ type proposal struct {
 	cmds    []state.Command
 	sizes   []int // of each command
 	size    int   // of all
+	single  [1]int
 	request uint64
 
 	// Guarded by proposer.mu until done is closed.
@@ -121,7 +122,6 @@ func newProposal(cmds []state.Command, request uint64) (*proposal, error) {
 		cmds:    cmds,
 		request: request,
 		left:    units(len(cmds)),
-		results: make([]state.Result, len(cmds)),
 		done:    make(chan struct{}),
 	}
 	if len(cmds) == 0 {
@@ -129,7 +129,9 @@ func newProposal(cmds []state.Command, request uint64) (*proposal, error) {
 	}
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
-	p.sizes = make([]int, len(cmds))
+	if p.sizes = p.single[:]; len(cmds) > 1 {
+		p.sizes = make([]int, len(cmds))
+	}
 	one := state.Batch{}
 	for i := range cmds {
 		one.Commands = cmds[i : i+1]
