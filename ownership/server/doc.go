@@ -4,7 +4,8 @@
 // joins the cluster, and stops them top-down.
 //
 // New opens the listeners and the data directory, Run works until its context
-// ends. Six goroutines of this package run while a server does: one per floor
-// (store, gossip, API, gRPC, HTTP) and the one that forms the cluster and
-// keeps the figures up; everything else belongs to the packages below.
+// ends. Eight goroutines of this package run while a server does: one for each
+// of store, gossip, gRPC and HTTP, one more for each of the two listeners and
+// for the API, and the one that forms the cluster and keeps the figures up;
+// everything else belongs to the packages below.
 package server

@@ -34,21 +34,28 @@ func newGRPC(a *api.API) (*grpc.Server, *health.Server) {
 	return g, h
 }
 
+// serveGRPC runs the API and the listener it is served on. At the end the API
+// tells its streams first; gRPC then waits for them, but not for a client that
+// does not listen.
 func (s *Server) serveGRPC(ctx context.Context) error {
-	done := make(chan error, 1)
-	go func() { done <- s.grpc.Serve(s.grpcListener) }()
+	apiCtx, endAPI := context.WithCancelCause(context.WithoutCancel(ctx))
+	apiDone := make(chan error, 1)
+	go func() { apiDone <- s.api.Run(apiCtx) }()
+	served := make(chan error, 1)
+	go func() { served <- s.grpc.Serve(s.grpcListener) }()
+	var failed error
 	select {
-	case err := <-done:
-		return fmt.Errorf("serve gRPC: %w", err)
+	case err := <-served:
+		failed = fmt.Errorf("serve gRPC: %w", err)
+		served <- nil
 	case <-ctx.Done():
 	}
-	// The API has told its streams by now, or will not: a stream of a client
-	// that does not listen must not hold up the stop.
-	gentle := time.AfterFunc(time.Second, s.grpc.Stop)
+	endAPI(context.Cause(ctx))
+	cut := time.AfterFunc(time.Second, s.grpc.Stop)
 	s.grpc.GracefulStop()
-	gentle.Stop()
-	<-done
-	return nil
+	cut.Stop()
+	<-served
+	return errors.Join(failed, <-apiDone)
 }
 
 func (s *Server) newHTTP() *http.Server {

@@ -244,10 +244,8 @@ func (s *Server) Run(ctx context.Context) error {
 		{name: "store", run: s.store.Run},
 		{name: "gossip", run: s.gossip.Run},
 		{name: "formation and figures", run: s.watch},
-		{name: "grpc", run: s.serveGRPC},
-		// The API ends its streams before gRPC waits for them; before that the
-		// workers have gone to the new leader.
-		{name: "api", run: s.api.Run, stop: s.handOverLeadership},
+		// Before the streams end, the workers have gone to the new leader.
+		{name: "grpc", run: s.serveGRPC, stop: s.handOverLeadership},
 		{name: "http", run: s.serveHTTP, stop: s.unready},
 	})
 	s.log.Info("server stopped", "server", s.id, "error", err)
