@@ -242,4 +242,3 @@ func TestPowerLossCheckerNoticesSkippedSyncs(t *testing.T) {
 		}
 	})
 }
-
