@@ -72,7 +72,8 @@ func newBenchAssign(e env) *cobra.Command {
 		Use:   "assign",
 		Short: "How soon every partition of a new keyspace has its owner",
 		Long: `assign opens sessions, creates a keyspace, has all workers join it, and measures
-from the call that creates it until the handler of every partition has begun.
+from the call that creates it until every partition has been received, with its
+token, by a worker's library.
 ` + benchServers,
 		Example: "  leasehold bench assign --workers 100 --partitions 100000 -o json",
 		Args:    exactArgs(),

@@ -29,6 +29,9 @@ type workerConfig struct {
 	Keyspace string   `json:"keyspace"` // which all of them run from the start
 	Measured string   `json:"measured"` // the keyspace that notes are taken of
 	Gossip   bool     `json:"gossip"`
+	// Received: note when the library has received a lease with its token, and
+	// nothing else.
+	Received bool `json:"received"`
 }
 
 // Words on a process's standard input.
@@ -57,7 +60,9 @@ type note struct {
 type noteKind uint8
 
 const (
-	noteRunning  noteKind = 1 // first statement of the handler
+	// noteRunning is the first statement of the handler, or in a process that
+	// was asked for that, when the library received the lease.
+	noteRunning  noteKind = 1
 	noteDraining noteKind = 2 // the handler heard that it shall hand over
 )
 
@@ -164,6 +169,11 @@ func (h *host) join(ctx context.Context, id string) {
 	w, err := worker.Join(ctx, worker.Config{
 		Servers: h.cfg.Servers, ID: id, Gossip: gossip, Logger: h.log, Clock: h.clock, Version: "bench",
 		Observer: &worker.Observer{
+			ContextStart: func(l *worker.Lease, at time.Duration) {
+				if h.cfg.Received {
+					h.note(noteRunning, l, at)
+				}
+			},
 			KeepAliveAcked: func(time.Duration) { open.Do(func() { h.tell(tellOpen, id) }) },
 		},
 	})
@@ -208,21 +218,24 @@ func (h *host) leave(ctx context.Context, id string) {
 
 // handle is the empty handler: it holds the partition and does nothing.
 func (h *host) handle(ctx context.Context, l *worker.Lease) error {
-	h.note(noteRunning, l)
+	if !h.cfg.Received {
+		h.note(noteRunning, l, h.clock.Now())
+	}
 	select {
 	case <-l.Draining():
-		h.note(noteDraining, l)
+		if !h.cfg.Received {
+			h.note(noteDraining, l, h.clock.Now())
+		}
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-func (h *host) note(kind noteKind, l *worker.Lease) {
+func (h *host) note(kind noteKind, l *worker.Lease, at time.Duration) {
 	if l.Keyspace() != h.cfg.Measured {
 		return
 	}
-	at := h.clock.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.pending = appendNote(h.pending, note{Kind: kind, Partition: l.Partition(), Token: uint64(l.Token()), At: at})

@@ -165,7 +165,7 @@ func (d *driver) zombie(ctx context.Context, id string, pick uint64) error {
 	}
 	d.fleet.mark(KindContinue, m)
 	err = d.board.Wait(ctx, func(v *view) bool {
-		return v.seen(m.process.Name, KindReturn) > 0 && v.running[m.process.Name][p] != token
+		return v.returned[m.process.Name][token]
 	})
 	if err != nil {
 		return fmt.Errorf("wait for the end of the stopped handler: %w", err)
