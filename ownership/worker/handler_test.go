@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -203,10 +204,9 @@ func TestNoClaimNoStart(t *testing.T) {
 func TestClaimIsTriedAgain(t *testing.T) {
 	inBubble(t, 10*time.Second, 1, func(b *bench) {
 		b.join()
-		tries := 0
+		var tries atomic.Int64
 		guard := guardFunc(func(_ context.Context, stamps []fence.Stamp) error {
-			tries++
-			if tries == 3 {
+			if tries.Add(1) == 3 {
 				panic("driver bug")
 			}
 			for _, s := range stamps {
@@ -224,8 +224,8 @@ func TestClaimIsTriedAgain(t *testing.T) {
 		if starts, _, _ := b.seen.counts(); starts != 7 || b.c.held(s) != 8 {
 			t.Errorf("%d started, %d held; want 7, 8: one stamp must not hold up the others, nor be given up", starts, b.c.held(s))
 		}
-		if tries > 60 {
-			t.Errorf("%d tries in a minute", tries)
+		if n := tries.Load(); n > 60 {
+			t.Errorf("%d tries in a minute", n)
 		}
 		b.finish()
 	})
@@ -271,6 +271,7 @@ func TestRegrantWaitsForTheOldHandler(t *testing.T) {
 // partition is refused until it has returned.
 func TestOverrunIsToldAndItsPartitionRefused(t *testing.T) {
 	inBubble(t, 10*time.Second, 1, func(b *bench) {
+		var mu sync.Mutex
 		var told []time.Duration
 		reg := prometheus.NewRegistry()
 		m := metrics.NewWorker()
@@ -278,15 +279,22 @@ func TestOverrunIsToldAndItsPartitionRefused(t *testing.T) {
 		b.join(func(c *Config) {
 			c.Metrics = m
 			c.StopGrace = time.Second
-			c.OnOverrun = func(l *Lease, since time.Duration) { told = append(told, since) }
+			c.OnOverrun = func(l *Lease, since time.Duration) {
+				mu.Lock()
+				defer mu.Unlock()
+				told = append(told, since)
+			}
 		})
 		release := make(chan struct{})
 		b.run(func(ctx context.Context, l *Lease) error {
-			if len(told) > 0 {
-				return untilDone(ctx, l)
+			mu.Lock()
+			first := len(told) == 0
+			mu.Unlock()
+			if first {
+				<-release
+				return nil
 			}
-			<-release
-			return nil
+			return untilDone(ctx, l)
 		})
 		s := b.c.only()
 		b.c.grant(s, 1)
@@ -294,9 +302,11 @@ func TestOverrunIsToldAndItsPartitionRefused(t *testing.T) {
 		b.c.net.swallow(b.c.addrs...)
 		b.seen.ended(t, 1)
 		pass(1500 * time.Millisecond)
+		mu.Lock()
 		if len(told) != 1 || told[0] < time.Second || told[0] > 1500*time.Millisecond {
-			t.Fatalf("OnOverrun was called %d times: %v", len(told), told)
+			t.Errorf("OnOverrun was called %d times: %v", len(told), told)
 		}
+		mu.Unlock()
 		pass(20 * time.Second)
 		b.c.net.heal(b.c.addrs...)
 		again := b.c.only()

@@ -230,29 +230,44 @@ func TestGossipAutoFindsTheServers(t *testing.T) {
 	}
 }
 
-// BenchmarkAssign creates a keyspace under waiting workers and measures until
-// every partition's handler runs.
+// BenchmarkAssign has workers with sessions join a keyspace and measures until
+// the handler of every partition runs.
 func BenchmarkAssign(b *testing.B) {
 	const workers, partitions = 20, 20_000
 	for b.Loop() {
 		b.StopTimer()
 		d := startDev(b)
-		d.keyspace("warm", 1, 10*time.Second)
-		l := newLive()
+		d.keyspace("warm", workers, 10*time.Second)
+		d.keyspace("orders", partitions, 10*time.Second)
+		warm, l := newLive(), newLive()
 		ctx, cancel := context.WithCancel(context.Background())
 		var all sync.WaitGroup
-		d.keyspace("orders", partitions, 10*time.Second)
-		b.StartTimer()
+		var ws []*worker.Worker
+		run := func(w *worker.Worker, keyspace string, h worker.Handler) {
+			all.Go(func() {
+				if err := w.Run(ctx, keyspace, h); err != nil {
+					b.Error(err)
+				}
+			})
+		}
 		for i := range workers {
 			w, err := worker.Join(ctx, worker.Config{Servers: d.addr, ID: fmt.Sprint("w", i), Gossip: worker.GossipOff, Logger: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				b.Fatal(err)
 			}
-			all.Go(func() {
-				if err := w.Run(ctx, "orders", l.handle); err != nil {
-					b.Error(err)
-				}
-			})
+			ws = append(ws, w)
+			run(w, "warm", warm.handle)
+		}
+		for n := 0; n < workers; {
+			list, err := d.client.Workers().ListWorkers(ctx, &leaseholdv1.ListWorkersRequest{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			n = len(list.GetItems())
+		}
+		b.StartTimer()
+		for _, w := range ws {
+			run(w, "orders", l.handle)
 		}
 		l.reach(b, partitions)
 		b.StopTimer()
