@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	_ "modernc.org/sqlite"
 
@@ -136,11 +137,16 @@ func child(role, file, owner string) error {
 			}
 			n := 0
 			var err error
+			// Without a breath between writes SQLite's lock is never free when
+			// the other process happens to look.
+			breath := time.NewTicker(20 * time.Millisecond)
 			for err == nil {
 				if err = write(ctx, db, f, stamp); err == nil {
 					n++
+					<-breath.C
 				}
 			}
+			breath.Stop()
 			fmt.Println("wrote", n, err)
 		}
 		return in.Err()
