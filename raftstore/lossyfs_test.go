@@ -31,13 +31,6 @@ func (l *lossyFS) powerOff() {
 	l.lost = true
 }
 
-// powerOn makes the layer usable by a new process.
-func (l *lossyFS) powerOn() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.lost = false
-}
-
 func (l *lossyFS) failSyncs(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

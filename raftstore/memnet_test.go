@@ -17,8 +17,7 @@ type memNet struct {
 	mu        sync.Mutex
 	listeners map[string]*memListener
 	conns     map[*memConn]struct{}
-	cut       map[string]bool // by server address: cut off from all others
-	links     map[[2]string]bool
+	cut       map[string]bool          // by server address: cut off from all others
 	stalled   map[string]chan struct{} // by server address; closed on resume
 }
 
@@ -28,7 +27,6 @@ func newMemNet() *memNet {
 		listeners: map[string]*memListener{},
 		conns:     map[*memConn]struct{}{},
 		cut:       map[string]bool{},
-		links:     map[[2]string]bool{},
 		stalled:   map[string]chan struct{}{},
 	}
 }
@@ -36,22 +34,12 @@ func newMemNet() *memNet {
 // at is the network as one server sees it.
 func (n *memNet) at(addr string) Network { return &memHost{n, addr} }
 
-func link(a, b string) [2]string { return [2]string{min(a, b), max(a, b)} }
-
-func (n *memNet) brokenLocked(a, b string) bool { return n.cut[a] || n.cut[b] || n.links[link(a, b)] }
+func (n *memNet) brokenLocked(a, b string) bool { return n.cut[a] || n.cut[b] }
 
 // isolate cuts a server off, or joins it again.
 func (n *memNet) isolate(addr string, off bool) {
 	n.mu.Lock()
 	n.cut[addr] = off
-	n.mu.Unlock()
-	n.sweep()
-}
-
-// split cuts or heals the link between two servers.
-func (n *memNet) split(a, b string, off bool) {
-	n.mu.Lock()
-	n.links[link(a, b)] = off
 	n.mu.Unlock()
 	n.sweep()
 }

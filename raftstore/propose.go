@@ -2,7 +2,6 @@ package raftstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 
@@ -273,12 +272,6 @@ func finish(ps []*proposal) {
 			p.then(p)
 		}
 	}
-}
-
-// isNotLeader reports whether err says that nothing was written.
-func isNotLeader(err error) bool {
-	var n *NotLeaderError
-	return errors.As(err, &n)
 }
 
 // accepts reports whether submit would take a proposal now.

@@ -186,7 +186,6 @@ func BenchmarkHubFanOut(b *testing.B) {
 	}
 	for b.Loop() {
 		b.StopTimer()
-		type span struct{ from, to, index uint64 }
 		total := 0
 		for at := uint32(0); at < partitions; at += 10_000 {
 			from := s.Revision()

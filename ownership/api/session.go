@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -89,7 +90,7 @@ func (a *sessions) begin(ctx context.Context, first <-chan *pb.AttachRequest, re
 	select {
 	case r = <-first:
 	case err := <-read:
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil, invalid("request", "", "want open or resume as the first message")
 		}
 		return nil, err

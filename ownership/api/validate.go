@@ -72,13 +72,6 @@ func checkMillis(field string, ms int64, low, high time.Duration) error {
 	return nil
 }
 
-func checkTakeover(field string, t pb.Takeover) error {
-	if _, ok := pb.Takeover_name[int32(t)]; !ok {
-		return invalid(field, strconv.Itoa(int(t)), "want TAKEOVER_STRICT or TAKEOVER_FENCED")
-	}
-	return nil
-}
-
 func checkLabels(labels map[string]string) error {
 	if len(labels) > state.MaxLabels {
 		return invalid("labels", strconv.Itoa(len(labels)), fmt.Sprintf("want at most %d", state.MaxLabels))

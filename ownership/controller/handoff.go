@@ -10,11 +10,11 @@ import (
 type ActionKind uint8
 
 const (
-	// Retarget: the receiver cannot receive any more, or there was none.
+	// Retarget says that the receiver cannot receive any more, or there was none.
 	Retarget ActionKind = iota + 1
-	// TimedOut: the handoff timeout has passed in fenced mode, take it back.
+	// TimedOut says that the handoff timeout has passed in fenced mode: take it back.
 	TimedOut
-	// Stuck: it has passed in strict mode; only the holder or its session's
+	// Stuck says that it has passed in strict mode; only the holder or its session's
 	// end can end the lease. Reported, and nobody waits for it.
 	Stuck
 )

@@ -109,9 +109,8 @@ func (s *testStore) apply(cmds ...state.Command) []state.Result {
 	}
 	r := s.s.Apply(s.index, testTerm, b)
 	for ch := range s.subs {
-		signal := (chan<- struct{})(ch)
 		select {
-		case signal <- struct{}{}:
+		case ch <- struct{}{}:
 		default:
 		}
 	}

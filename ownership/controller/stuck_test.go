@@ -12,9 +12,8 @@ import (
 
 func TestReceiverDiesInTheMiddleOfAHandoff(t *testing.T) {
 	type point struct {
-		name  string
-		setup func(x *state.Settings)
-		kill  func(s *testStore, c *Controller, f *fleet, g *testGossip, from, to state.SessionID)
+		name string
+		kill func(s *testStore, c *Controller, f *fleet, g *testGossip, from, to state.SessionID)
 	}
 	for _, mode := range []state.Takeover{state.Strict, state.Fenced} {
 		for _, p := range []point{

@@ -2,6 +2,7 @@ package fence
 
 import (
 	"context"
+	"errors"
 	"sync"
 )
 
@@ -78,16 +79,20 @@ func Count(c Counter, n int, err error) {
 	if c == nil {
 		return
 	}
-	switch e := err.(type) {
-	case nil:
+	var (
+		stale *StaleError
+		claim *ClaimError
+	)
+	switch {
+	case err == nil:
 		c.FencingChecked(n)
-	case *StaleError:
+	case errors.As(err, &claim):
 		c.FencingChecked(n)
-		c.FencingRejected(e.Reason)
-	case *ClaimError:
-		c.FencingChecked(n)
-		for _, r := range e.Refused {
+		for _, r := range claim.Refused {
 			c.FencingRejected(r.Reason)
 		}
+	case errors.As(err, &stale):
+		c.FencingChecked(n)
+		c.FencingRejected(stale.Reason)
 	}
 }

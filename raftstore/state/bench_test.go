@@ -89,17 +89,15 @@ func BenchmarkKeepAlive1000(b *testing.B) {
 // BenchmarkBytesPerPartition measures the heap that a million owned
 // partitions add: to stay at or below 32 bytes each.
 func BenchmarkBytesPerPartition(b *testing.B) {
-	var s *State
 	for b.Loop() {
-		s = nil
 		before := heap()
-		s = crowd(b, MaxPartitions, 1000)
+		s := crowd(b, MaxPartitions, 1000)
 		batch := plan(MaxPartitions, 1000)
 		mustGrant(b, s, batch)
 		batch.Commands[0].(*Grant).Items = nil
 		b.ReportMetric(float64(heap()-before)/MaxPartitions, "B/partition")
+		runtime.KeepAlive(s)
 	}
-	runtime.KeepAlive(s)
 }
 
 func heap() uint64 {

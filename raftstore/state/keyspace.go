@@ -27,8 +27,6 @@ type Keyspace struct {
 	suspects map[uint32]*suspect
 }
 
-func keyspaceKey(k *Keyspace) KeyspaceID { return k.ID }
-
 // view is a copy for outside: no lease table, no sparse tables.
 func (k *Keyspace) view() *Keyspace {
 	v := *k

@@ -67,7 +67,7 @@ func clusterCheck(label string) uint32 {
 
 // encodeMeta returns the bytes to gossip or an error that names the field.
 func encodeMeta(label string, m Meta) ([]byte, error) {
-	role := byte(0)
+	var role byte
 	switch m.Role {
 	case RoleServer:
 		role = 1

@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"net"
 	"strconv"
@@ -70,7 +71,7 @@ func (g *Gossip) ping(ml *memberlist.Memberlist, m Member, q *question, until ti
 		if _, err := ml.Ping(m.Name, address(m.Addr)); err == nil {
 			q.answer()
 			return
-		} else if _, silent := err.(memberlist.NoPingResponseError); !silent {
+		} else if silence := (memberlist.NoPingResponseError{}); !errors.As(err, &silence) {
 			return // could not be sent: the other ways remain
 		}
 		select {
