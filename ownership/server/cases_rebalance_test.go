@@ -1,0 +1,182 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/leasehold-dev/leasehold/ownership/client"
+	"github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
+	"github.com/leasehold-dev/leasehold/ownership/worker"
+)
+
+// createCold makes a keyspace that waits for the workers of its cold start.
+func createCold(t *testing.T, cl *client.Client, name string, partitions uint32, ttl time.Duration) {
+	t.Helper()
+	delay := time.Second.Milliseconds()
+	if _, err := cl.Keyspaces().CreateKeyspace(t.Context(), &leaseholdv1.CreateKeyspaceRequest{
+		Name: name, Partitions: partitions, TtlMs: ttl.Milliseconds(), InitialDelayMs: &delay,
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func ids(n int) (all []string) {
+	for i := range n {
+		all = append(all, fmt.Sprintf("w%d", i+1))
+	}
+	return all
+}
+
+// O-22: one of the workers leaves. The others are not interrupted once, and
+// what it held is granted once.
+func TestOneWorkerLeavesAndNobodyElseIsInterrupted(t *testing.T) {
+	for _, size := range []struct{ partitions, workers int }{{3, 3}, {30, 10}} {
+		t.Run(fmt.Sprintf("P=%d M=%d", size.partitions, size.workers), func(t *testing.T) {
+			t.Parallel()
+			c := quickCluster(t, 1)
+			cl := c.client()
+			createCold(t, cl, "orders", uint32(size.partitions), 10*time.Second)
+			crew := newCrew(t, c.servers())
+			stops := crew.joinAll("orders", ids(size.workers)...)
+			each := size.partitions / size.workers
+			eventually(t, 30*time.Second, "each has its share", func() bool {
+				for id := range stops {
+					if crew.held(id) != each {
+						return false
+					}
+				}
+				return true
+			})
+			before, begin := crew.tokens(), c.revision(cl)
+			left := map[uint32]bool{}
+			for p := range before {
+				left[p] = crew.owner(p) == "w2"
+			}
+			stops["w2"]()
+			eventually(t, 10*time.Second, "all is held again", func() bool { return crew.held("") == size.partitions })
+			crew.quiet(4 * time.Second) // past the wait of a balance move
+			for p, token := range crew.tokens() {
+				if moved := token != before[p]; moved != left[p] {
+					t.Errorf("partition %d: token %d, then %d; it was the leaver's: %v", p, before[p], token, left[p])
+				}
+			}
+			if n := len(c.eventsAfter(cl, begin, "grant")); n != each {
+				t.Errorf("%d grants for the leaver's %d partitions", n, each)
+			}
+			for _, e := range c.eventsAfter(cl, begin, "drain", "release", "revoke", "expire") {
+				if e.GetWorker() != "w2" && e.GetFrom() != "w2" {
+					t.Errorf("%s interrupts %s", e.GetKind(), e.GetWorker())
+				}
+			}
+		})
+	}
+}
+
+// quiet lets time go by and fails when a handler starts meanwhile.
+func (c *crew) quiet(d time.Duration) {
+	c.t.Helper()
+	c.mu.Lock()
+	before := c.starts
+	c.mu.Unlock()
+	<-time.After(d)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.starts != before {
+		c.t.Errorf("%d handlers were started in %v of peace", c.starts-before, d)
+	}
+}
+
+// O-24: fifty partitions, one after the other slow to start, for far longer
+// than the TTL. Keep-alives go on, nothing moves, and the start can be watched.
+func TestFiftySlowStartsStarveNoKeepAlive(t *testing.T) {
+	t.Parallel()
+	c := quickCluster(t, 1)
+	cl := c.client()
+	const ttl = 1200 * time.Millisecond
+	createKeyspace(t, cl, "orders", 50, ttl, leaseholdv1.Takeover_TAKEOVER_STRICT)
+	begin := c.revision(cl)
+	var one sync.Mutex // a resource that serves one at a time
+	var started, ended atomic.Int32
+	startHand(t, worker.Config{Servers: c.servers(), ID: "w1", Gossip: worker.GossipOff}, "orders", func(ctx context.Context, l *worker.Lease) error {
+		one.Lock()
+		<-time.After(70 * time.Millisecond)
+		one.Unlock()
+		l.Ready()
+		started.Add(1)
+		defer ended.Add(1)
+		return untilTold(ctx, l)
+	})
+	seen := map[int32]bool{}
+	eventually(t, 30*time.Second, "all have started", func() bool { n := started.Load(); seen[n] = true; return n == 50 })
+	if len(seen) < 10 {
+		t.Errorf("the starts were not one after the other: %d steps", len(seen))
+	}
+	if n := ended.Load(); n > 0 {
+		t.Errorf("%d handlers ended", n)
+	}
+	if n := len(c.eventsAfter(cl, begin, "session_open")); n != 1 {
+		t.Errorf("%d sessions", n)
+	}
+	if n := len(c.eventsAfter(cl, begin, "grant")); n != 50 {
+		t.Errorf("%d grants of 50 partitions", n)
+	}
+	if w := c.workersByID(cl)["w1"]; w.GetHeld() != 50 || w.GetTtlMs() != ttl.Milliseconds() {
+		t.Errorf("worker = %v", w)
+	}
+}
+
+// O-26: room for 120 of 121 partitions. 120 are owned, the one that is not is
+// named with its reason, as JSON too, and a gauge shows it; nothing moves. With
+// room for all, all are owned.
+func TestCapacityBelowThePartitionsIsNamed(t *testing.T) {
+	t.Parallel()
+	c := quickCluster(t, 1)
+	cl := c.client()
+	createCold(t, cl, "tight", 121, 10*time.Second)
+	createCold(t, cl, "fits", 120, 10*time.Second)
+	held := map[string]*atomic.Int32{"tight": {}, "fits": {}}
+	for keyspace, n := range held {
+		for _, id := range ids(3) {
+			startHand(t, worker.Config{Servers: c.servers(), ID: keyspace + "-" + id, Capacity: 40, Gossip: worker.GossipOff}, keyspace, func(ctx context.Context, l *worker.Lease) error {
+				n.Add(1)
+				defer n.Add(-1)
+				return untilTold(ctx, l)
+			})
+		}
+	}
+	eventually(t, 30*time.Second, "what fits is held", func() bool { return held["tight"].Load() == 120 && held["fits"].Load() == 120 })
+	begin := c.revision(cl)
+	var orphan *leaseholdv1.Partition
+	for _, p := range c.partitions(cl, "tight") {
+		if p.GetOwner() != "" {
+			continue
+		}
+		if orphan != nil {
+			t.Errorf("partitions %d and %d have no owner", orphan.GetPartition(), p.GetPartition())
+		}
+		orphan = p
+	}
+	if orphan == nil || orphan.GetState() != leaseholdv1.PartitionState_PARTITION_STATE_UNOWNED || !strings.Contains(orphan.GetReason(), "capacity") {
+		t.Fatalf("without an owner: %v", orphan)
+	}
+	code, m := c.postJSON(0, leaseholdv1.PartitionService_GetPartition_FullMethodName, map[string]any{"keyspace": "tight", "partition": orphan.GetPartition()})
+	if reason, _ := m["reason"].(string); code != http.StatusOK || !strings.Contains(reason, "capacity") {
+		t.Errorf("as JSON: %d %v", code, m)
+	}
+	for _, series := range []string{
+		`leasehold_partitions{keyspace="tight",state="owned"} 120`, `leasehold_partitions{keyspace="tight",state="unowned"} 1`,
+		`leasehold_partitions{keyspace="fits",state="owned"} 120`, `leasehold_partitions{keyspace="fits",state="unowned"} 0`,
+	} {
+		eventually(t, 5*time.Second, "the metrics have "+series, func() bool { return strings.Contains(c.metrics(0), series) })
+	}
+	<-time.After(4 * time.Second) // past the wait of a balance move; minutes of it are the planner's test
+	if moves := c.eventsAfter(cl, begin, "grant", "drain", "release", "revoke"); len(moves) > 0 {
+		t.Errorf("%d moves with nothing to gain, the first: %v", len(moves), moves[0])
+	}
+}
