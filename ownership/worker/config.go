@@ -178,11 +178,11 @@ func (c Config) Validate() error {
 	add(checkText("Endpoint", c.Endpoint, MaxTextLen))
 	add(checkText("Zone", c.Zone, MaxTextLen))
 	if len(c.Labels) > MaxLabels {
-		add(fmt.Errorf("Labels: %d labels: at most %d", len(c.Labels), MaxLabels))
+		add(wrong("Labels", len(c.Labels), fmt.Sprintf("at most %d", MaxLabels)))
 	}
 	for _, k := range sortedKeys(c.Labels) {
 		if k == "" {
-			add(errors.New(`Labels: key "" is empty`))
+			add(wrong("Labels", `key ""`, "must not be empty"))
 		}
 		add(checkText("Labels key", k, MaxLabelLen))
 		add(checkText("Labels value of "+strconv.Quote(clip(k)), c.Labels[k], MaxLabelLen))
@@ -195,27 +195,32 @@ func (c Config) Validate() error {
 	if c.GossipAdvertise != "" {
 		add(checkAddr("GossipAdvertise", c.GossipAdvertise, "host:port"))
 		if c.Gossip == GossipOff {
-			add(fmt.Errorf("Gossip %q contradicts GossipAdvertise %q: nothing is advertised when gossip is off", c.Gossip, c.GossipAdvertise))
+			add(wrong("Gossip", c.Gossip, fmt.Sprintf("contradicts GossipAdvertise %s: nothing is advertised when gossip is off", c.GossipAdvertise)))
 		}
 	}
 	switch len(c.GossipKey) {
 	case 0, 16, 24, 32:
 	default:
-		add(fmt.Errorf("GossipKey: %d bytes: must be 16, 24 or 32", len(c.GossipKey)))
+		add(wrong("GossipKey", fmt.Sprintf("of %d bytes", len(c.GossipKey)), "must have 16, 24 or 32 bytes"))
 	}
 	if c.StopGrace < 0 {
-		add(fmt.Errorf("StopGrace %v: must not be negative", c.StopGrace))
+		add(wrong("StopGrace", c.StopGrace, "must not be negative"))
 	}
 	if c.ShutdownTimeout < 0 {
-		add(fmt.Errorf("ShutdownTimeout %v: must not be negative", c.ShutdownTimeout))
+		add(wrong("ShutdownTimeout", c.ShutdownTimeout, "must not be negative"))
 	}
 	if c.ShutdownTimeout > 0 && c.StopGrace >= c.ShutdownTimeout {
-		add(fmt.Errorf("StopGrace %v contradicts ShutdownTimeout %v: it must be shorter", c.StopGrace, c.ShutdownTimeout))
+		add(wrong("StopGrace", c.StopGrace, fmt.Sprintf("contradicts ShutdownTimeout %v: it must be shorter", c.ShutdownTimeout)))
 	}
 	if len(errs) == 0 {
 		return nil
 	}
 	return fmt.Errorf("worker configuration: %w", errors.Join(errs...))
+}
+
+// wrong is an error about one field.
+func wrong(field string, value any, limit string) error {
+	return fmt.Errorf("%s %v: %s", field, value, limit)
 }
 
 func checkAddr(field, addr, want string) error {

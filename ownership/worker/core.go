@@ -191,8 +191,8 @@ func (c *core) resend() {
 func (c *core) checkGrace() error {
 	s := &c.session
 	if m := marginOf(s.ttl); s.grace+m > s.ttl/2 {
-		return fmt.Errorf("StopGrace %v contradicts the session's TTL %v: with the margin of %v it takes more than half of it",
-			s.grace, s.ttl, m)
+		return fmt.Errorf("session TTL %v contradicts StopGrace %v: with the margin of %v it takes more than half of the TTL",
+			s.ttl, s.grace, m)
 	}
 	return nil
 }

@@ -35,5 +35,5 @@
 // stream (reader and writer) and one that looks for a server while there is no
 // stream; at most one for a keep-alive on its way round through another server;
 // one per Run that claims, if it has a guard; gossip's own, unless switched off;
-// and one per handler.
+// one per handler, and one per call of OnOverrun. DESIGN.md draws them.
 package worker

@@ -18,7 +18,7 @@ import (
 type engine struct {
 	id       string
 	cfg      Config
-	client   *client.Client
+	servers  *directory
 	tenure   *tenure
 	notes    *notifier
 	metrics  *metrics.Worker
@@ -49,13 +49,13 @@ type engine struct {
 // foreignWait is how long the end waits for code of the program.
 const foreignWait = 2 * time.Second
 
-func newEngine(cfg Config, cl *client.Client) *engine {
+func newEngine(cfg Config, servers *directory) *engine {
 	ctx, cancel := context.WithCancel(context.Background())
 	t := &tenure{clock: cfg.Clock, wall: time.Now}
 	return &engine{
 		id:       cfg.ID,
 		cfg:      cfg,
-		client:   cl,
+		servers:  servers,
 		tenure:   t,
 		notes:    newNotifier(cfg.Logger, cfg.Observer),
 		metrics:  cfg.Metrics,
@@ -119,7 +119,6 @@ func (e *engine) shutdown(notified <-chan struct{}) {
 	}
 	e.cancel()
 	e.tasks.Wait()
-	_ = e.client.Close() // connections only
 	e.metrics.Held(0)
 	e.notes.stop()
 	foreign := make(chan struct{})

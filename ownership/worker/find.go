@@ -54,8 +54,14 @@ func (e *engine) find(ctx context.Context, f *finder, first *leaseholdv1.AttachR
 	if !f.opened {
 		wait = openWait
 	}
+	cl, err := e.servers.open()
+	if err != nil {
+		return found{}, false // Join has opened one
+	}
+	defer cl.Close()
 	for {
-		servers, err := e.client.Servers(ctx)
+		servers, err := cl.Servers(ctx)
+		e.servers.learn(servers)
 		for _, addr := range without(servers, avoid) {
 			if ctx.Err() != nil {
 				return found{}, false
@@ -63,7 +69,7 @@ func (e *engine) find(ctx context.Context, f *finder, first *leaseholdv1.AttachR
 			var st *stream
 			var answer *leaseholdv1.AttachResponse
 			var at reading
-			st, answer, at, err = attach(ctx, e.ctx, e.client, addr, first, wait, e.tenure.read)
+			st, answer, at, err = attach(ctx, e.ctx, cl, addr, first, wait, e.tenure.read)
 			d := client.Detail(err)
 			v := verdictOf(d)
 			// A request that was answered with "not done" opened nothing.
@@ -138,14 +144,19 @@ func sleep(ctx context.Context, d time.Duration) bool {
 func (e *engine) relay(ctx context.Context, m *leaseholdv1.KeepAliveRequest, avoid string, wait time.Duration, try int) (*leaseholdv1.KeepAliveResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	servers, err := e.client.Servers(ctx)
+	cl, err := e.servers.open()
+	if err != nil {
+		return nil, err
+	}
+	defer cl.Close()
+	servers, err := cl.Servers(ctx)
 	if len(servers) == 0 {
 		return nil, err
 	}
 	if n := len(servers); n > 1 && avoid != "" {
 		servers = without(servers, avoid)[:n-1]
 	}
-	conn, err := e.client.Open(servers[try%len(servers)])
+	conn, err := cl.Open(servers[try%len(servers)])
 	if err != nil {
 		return nil, err
 	}

@@ -91,7 +91,12 @@ func (e *engine) gossipOnce(g *gossiper, server string) error {
 
 // gossipConfig asks the servers where and under which label they gossip.
 func (e *engine) gossipConfig(ctx context.Context, server string) (gossip.Config, error) {
-	peers, err := e.client.Cluster().ListPeers(ctx, &leaseholdv1.ListPeersRequest{})
+	cl, err := e.servers.open()
+	if err != nil {
+		return gossip.Config{}, err
+	}
+	defer cl.Close()
+	peers, err := cl.Cluster().ListPeers(ctx, &leaseholdv1.ListPeersRequest{})
 	if err != nil {
 		return gossip.Config{}, fmt.Errorf("ask servers for their gossip addresses: %w", err)
 	}

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/leasehold-dev/leasehold/ownership/client"
 	"github.com/leasehold-dev/leasehold/ownership/fence"
 )
 
@@ -23,8 +22,8 @@ type Handler func(ctx context.Context, l *Lease) error
 // Worker is a program's membership in the cluster: one session, shared by all
 // its Runs. Its methods are safe for concurrent use.
 type Worker struct {
-	cfg    Config
-	client *client.Client
+	cfg     Config
+	servers *directory
 
 	mu     sync.Mutex
 	engine *engine // from the first Run on
@@ -64,9 +63,8 @@ func (r *run) end(err error) {
 }
 
 // Join finds the cluster through any of cfg.Servers and returns when one has
-// answered, or with ctx's error. It opens no session yet and starts no
-// goroutine of the package: the first Run does. Who calls neither Run nor Hold
-// calls Leave.
+// answered, or with ctx's error. It opens no session yet and leaves nothing
+// running or connected: the first Run does.
 func Join(ctx context.Context, cfg Config) (*Worker, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -78,19 +76,8 @@ func Join(ctx context.Context, cfg Config) (*Worker, error) {
 	if err := checkName("ID", cfg.ID); err != nil {
 		return nil, fmt.Errorf("worker configuration: %w (from the host name)", err)
 	}
-	cl, err := client.New(client.Config{
-		Servers:   cfg.Servers,
-		TLS:       cfg.TLS,
-		UserAgent: "leasehold-worker",
-		Logger:    cfg.Logger,
-		Dialer:    cfg.Dialer,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("worker configuration: %w", err)
-	}
-	w := &Worker{cfg: cfg, client: cl}
+	w := &Worker{cfg: cfg, servers: newDirectory(cfg)}
 	if err := w.reach(ctx); err != nil {
-		_ = cl.Close() // connections only
 		return nil, fmt.Errorf("join cluster: %w", err)
 	}
 	return w, nil
@@ -99,11 +86,17 @@ func Join(ctx context.Context, cfg Config) (*Worker, error) {
 // reach waits until a server answers. Workers are often started before the
 // servers are, so only ctx ends it.
 func (w *Worker) reach(ctx context.Context) error {
+	cl, err := w.servers.open()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
 	began := time.Now()
 	said := began
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
-		_, err := w.client.Servers(ctx)
+		addrs, err := cl.Servers(ctx)
 		if err == nil {
+			w.servers.learn(addrs)
 			return nil
 		}
 		if now := time.Now(); now.Sub(said) >= complainEvery {
@@ -181,7 +174,8 @@ func (w *Worker) Hold(ctx context.Context, keyspace string, fn Handler, opts ...
 
 // Leave ends the worker for good: nothing is kept for its return. All leases
 // are drained, and every Run returns nil. When ctx is done first, the contexts
-// that are left end with ErrShutdown; then Leave returns ctx's error.
+// that are left end with ErrShutdown; then Leave returns ctx's error. A handler
+// must not call it: it would wait for itself.
 func (w *Worker) Leave(ctx context.Context) error {
 	w.mu.Lock()
 	e := w.engine
@@ -189,7 +183,7 @@ func (w *Worker) Leave(ctx context.Context) error {
 	running := w.runs > 0
 	w.mu.Unlock()
 	if !running {
-		return w.client.Close()
+		return nil
 	}
 	w.leave(false, w.cfg.ShutdownTimeout)
 	select {
@@ -213,7 +207,7 @@ func (w *Worker) leave(restart bool, bound time.Duration) {
 
 func (w *Worker) engineLocked() *engine {
 	if w.engine == nil {
-		w.engine = newEngine(w.cfg, w.client)
+		w.engine = newEngine(w.cfg, w.servers)
 	}
 	return w.engine
 }
