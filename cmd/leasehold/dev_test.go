@@ -28,15 +28,19 @@ func startProgram(t *testing.T, args ...string) *program {
 	p := &program{cmd: exec.Command(os.Args[0], args...), stderr: &lockedBuffer{}}
 	p.cmd.Env = append(os.Environ(), asProgramEnv+"=1")
 	p.cmd.Stderr = p.stderr
+	// A program that hangs shows where, instead of hanging the test.
+	alarm := time.AfterFunc(time.Minute, func() { p.cmd.Process.Signal(syscall.SIGQUIT) })
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.stdout = out
 	if err := p.cmd.Start(); err != nil {
+		alarm.Stop()
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		alarm.Stop()
 		p.cmd.Process.Kill() // nothing when it has ended
 		p.cmd.Wait()
 		if t.Failed() {
