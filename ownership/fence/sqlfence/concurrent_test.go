@@ -183,4 +183,3 @@ func TestTwoProcesses(t *testing.T) {
 		t.Errorf("%d of %d writes came after a higher token", bad, writes)
 	}
 }
-
