@@ -56,6 +56,8 @@ type Config struct {
 	Version string
 	// Logger gets structured lines with stable keys. nil: slog.Default().
 	Logger *slog.Logger
+
+	hooks hooks
 }
 
 // MinElectionTimeout keeps elections above what a scheduler may lose.

@@ -19,7 +19,6 @@ import (
 
 	"github.com/leasehold-dev/leasehold/metrics"
 	"github.com/leasehold-dev/leasehold/ownership/api"
-	"github.com/leasehold-dev/leasehold/ownership/bootclock"
 	"github.com/leasehold-dev/leasehold/ownership/controller"
 	"github.com/leasehold-dev/leasehold/raftstore"
 	"github.com/leasehold-dev/leasehold/raftstore/state"
@@ -94,7 +93,7 @@ func New(cfg Config) (_ *Server, err error) {
 		if err != nil {
 			return nil
 		}
-		ln, lerr := net.Listen("tcp", addr)
+		ln, lerr := cfg.hooks.listenTCP(addr)
 		if lerr != nil {
 			err = fmt.Errorf("listen on %s %s: %w (is another server running? port 0 takes a free one)", flag, addr, lerr)
 			return nil
@@ -136,7 +135,7 @@ func (s *Server) openStore(raftListener net.Listener) (err error) {
 	}
 	s.id = id
 	count := &eventCounter{m: s.metrics}
-	s.store, err = raftstore.New(raftstore.Config{
+	cfg := raftstore.Config{
 		ServerID:  id,
 		Dir:       s.cfg.DataDir,
 		RaftAddr:  s.cfg.RaftAddr,
@@ -145,17 +144,21 @@ func (s *Server) openStore(raftListener net.Listener) (err error) {
 			ID: id, RaftAddr: s.addrs.Raft, GRPCAddr: s.addrs.GRPC, HTTPAddr: s.addrs.HTTP,
 			Version: s.cfg.Version,
 		},
-		Clock:           bootclock.Boot(),
+		Clock:           s.cfg.hooks.bootClock(),
 		Logger:          s.log,
 		Metrics:         storeMetrics{s.metrics},
 		ElectionTimeout: s.cfg.ElectionTimeout,
-		Network:         bound{raftListener},
+		Network:         bound{raftListener, &s.cfg.hooks},
 		Lead:            s.lead,
 		OnApply: func(st *state.State, from, to, index uint64) {
 			count.count(st, from, to)
 			s.api.OnApply(st, from, to, index)
 		},
-	})
+	}
+	if s.cfg.hooks.store != nil {
+		s.cfg.hooks.store(&cfg)
+	}
+	s.store, err = raftstore.New(cfg)
 	if err != nil {
 		return fmt.Errorf("open store: %w", err)
 	}
@@ -176,6 +179,7 @@ func (s *Server) openGossip() (err error) {
 		KnownPeersFile: known,
 		Logger:         s.log,
 		Observer:       s.metrics.Gossip(),
+		Transport:      s.cfg.hooks.gossip,
 		OnChange: func() {
 			select {
 			case s.gossipChanged <- struct{}{}:
@@ -199,7 +203,7 @@ func (s *Server) openOwnership() (err error) {
 	members := memberView{s.gossip}
 	s.planned = newControllerMetrics(s.metrics)
 	s.controller, err = controller.New(controller.Config{
-		Store: s.store, Clock: bootclock.Boot(), Gossip: members, Logger: s.log, Metrics: s.planned,
+		Store: s.store, Clock: s.cfg.hooks.bootClock(), Gossip: members, Logger: s.log, Metrics: s.planned,
 	})
 	if err != nil {
 		return fmt.Errorf("build controller: %w", err)
@@ -209,7 +213,8 @@ func (s *Server) openOwnership() (err error) {
 		ServerID: s.id, Version: s.cfg.Version, ElectionTimeout: s.cfg.ElectionTimeout, InitialDelay: s.cfg.InitialDelay,
 		Formation:   s.formationSeen,
 		GossipLabel: s.cfg.GossipLabel,
-		Clock:       bootclock.Boot(), Logger: s.log, Metrics: s.metrics,
+		Dial:        s.cfg.hooks.dialOptions(),
+		Clock:       s.cfg.hooks.bootClock(), Logger: s.log, Metrics: s.metrics,
 	})
 	if err != nil {
 		return fmt.Errorf("build API: %w", err)
@@ -280,12 +285,3 @@ func (s *Server) Addrs() Addrs { return s.addrs }
 
 // ID is the server's id in the Raft group.
 func (s *Server) ID() string { return s.id }
-
-// bound hands a listener that is open already to the store.
-type bound struct{ ln net.Listener }
-
-func (b bound) Listen(string) (net.Listener, error) { return b.ln, nil }
-
-func (bound) Dial(addr string, timeout time.Duration) (net.Conn, error) {
-	return net.DialTimeout("tcp", addr, timeout)
-}

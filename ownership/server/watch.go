@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/leasehold-dev/leasehold/metrics"
@@ -73,7 +72,7 @@ func (s *Server) form(ctx context.Context) error {
 		if c.id == s.id {
 			continue
 		}
-		if err := confirm(ctx, c, s.cfg.BootstrapExpect, v.hash); err != nil {
+		if err := s.confirm(ctx, c, s.cfg.BootstrapExpect, v.hash); err != nil {
 			return fmt.Errorf("confirm server %s at %s: %w", c.id, c.grpcAddr, err)
 		}
 	}
@@ -110,10 +109,10 @@ func (s *Server) candidates() []candidate {
 }
 
 // confirm asks a server directly, since gossip may be old.
-func confirm(ctx context.Context, c candidate, expect int, hash string) error {
+func (s *Server) confirm(ctx context.Context, c candidate, expect int, hash string) error {
 	ctx, cancel := context.WithTimeout(ctx, confirmDeadline)
 	defer cancel()
-	conn, err := grpc.NewClient(c.grpcAddr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("passthrough:///"+c.grpcAddr, s.cfg.hooks.dialOptions()...)
 	if err != nil {
 		return err
 	}

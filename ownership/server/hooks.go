@@ -1,0 +1,69 @@
+package server
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/leasehold-dev/leasehold/ownership/bootclock"
+	"github.com/leasehold-dev/leasehold/raftstore"
+)
+
+// hooks replace what a server takes from the machine: network and clock. The
+// zero value is TCP, UDP and the boot clock. They are for this package's own
+// simulation, which runs a whole cluster in one synctest bubble; so they are
+// not part of the API.
+type hooks struct {
+	// listen and dial stand in for TCP, for the API, HTTP and Raft alike.
+	listen func(addr string) (net.Listener, error)
+	dial   func(ctx context.Context, addr string) (net.Conn, error)
+	// gossip stands in for the gossip sockets.
+	gossip memberlist.Transport
+	clock  bootclock.Clock
+	// store has the last word on how the store is configured.
+	store func(*raftstore.Config)
+}
+
+func (h *hooks) listenTCP(addr string) (net.Listener, error) {
+	if h.listen != nil {
+		return h.listen(addr)
+	}
+	return net.Listen("tcp", addr)
+}
+
+func (h *hooks) bootClock() bootclock.Clock {
+	if h.clock != nil {
+		return h.clock
+	}
+	return bootclock.Boot()
+}
+
+// dialOptions are those of connections to other servers.
+func (h *hooks) dialOptions() []grpc.DialOption {
+	opts := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy()}
+	if h.dial != nil {
+		opts = append(opts, grpc.WithContextDialer(h.dial))
+	}
+	return opts
+}
+
+// bound hands a listener that is open already to the store.
+type bound struct {
+	ln    net.Listener
+	hooks *hooks
+}
+
+func (b bound) Listen(string) (net.Listener, error) { return b.ln, nil }
+
+func (b bound) Dial(addr string, timeout time.Duration) (net.Conn, error) {
+	if b.hooks.dial == nil {
+		return net.DialTimeout("tcp", addr, timeout)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	return b.hooks.dial(ctx, addr)
+}
