@@ -142,7 +142,7 @@ func TestDemoWithoutGuardIsDamaged(t *testing.T) {
 
 func TestDemoEndsItsProcessesWhenInterrupted(t *testing.T) {
 	asked := false
-	code, stdout, _ := runBinary(t, buildBinary(t), func(cmd *exec.Cmd, line []byte) {
+	code, stdout, stderr := runBinary(t, buildBinary(t), func(cmd *exec.Cmd, line []byte) {
 		if !asked && bytes.Contains(line, []byte("run all")) { // servers and workers are up
 			asked = true
 			if err := cmd.Process.Signal(os.Interrupt); err != nil {
@@ -151,7 +151,7 @@ func TestDemoEndsItsProcessesWhenInterrupted(t *testing.T) {
 		}
 	}, "demo", "--strict", "--partitions", "16", "--workers", "3")
 	if code != 130 || !asked {
-		t.Fatalf("exit code %d, interrupted: %v\n%s", code, asked, stdout)
+		t.Fatalf("exit code %d, interrupted: %v\n%s%s", code, asked, stdout, stderr)
 	}
 }
 

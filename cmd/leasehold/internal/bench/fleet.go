@@ -116,7 +116,11 @@ func (f *fleet) takeLocked(p *cluster.Process, n note) {
 // wait returns when cond holds, asked under the lock, or with the first
 // failure of any worker.
 func (f *fleet) wait(ctx context.Context, what string, cond func() bool) error {
-	ctx, cancel := within(ctx)
+	return f.waitFor(ctx, patience, what, cond)
+}
+
+func (f *fleet) waitFor(ctx context.Context, long time.Duration, what string, cond func() bool) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, long, fmt.Errorf("not within %v", long))
 	defer cancel()
 	for {
 		f.mu.Lock()
@@ -136,9 +140,11 @@ func (f *fleet) wait(ctx context.Context, what string, cond func() bool) error {
 	}
 }
 
-// waitOpen waits for the sessions of all these workers.
+// waitOpen waits for the sessions of all these workers, longer the more they
+// are: each has a connection and a proposal of its own.
 func (f *fleet) waitOpen(ctx context.Context, ids []string) error {
-	return f.wait(ctx, fmt.Sprintf("%d sessions are open", len(ids)), func() bool {
+	long := patience + time.Duration(len(ids))*20*time.Millisecond
+	return f.waitFor(ctx, long, fmt.Sprintf("%d sessions are open", len(ids)), func() bool {
 		return !slices.ContainsFunc(ids, func(id string) bool { return !f.open[id] })
 	})
 }

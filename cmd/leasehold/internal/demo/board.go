@@ -20,7 +20,6 @@ type Board struct {
 	returned map[string]map[uint64]bool // process → tokens whose handlers have returned
 	lastMove time.Duration
 	acked    time.Duration // newest send time of an acknowledged keep-alive
-	dead     map[string]bool
 }
 
 // Holding is who ran a partition last.
@@ -35,7 +34,7 @@ func newBoard(partitions uint32) *Board {
 	return &Board{
 		changed: make(chan struct{}), owners: make([]Holding, partitions),
 		running: map[string]map[uint32]uint64{},
-		records: map[string]map[Kind]int{}, gate: map[string]map[uint32]uint64{}, returned: map[string]map[uint64]bool{}, dead: map[string]bool{},
+		records: map[string]map[Kind]int{}, gate: map[string]map[uint32]uint64{}, returned: map[string]map[uint64]bool{},
 	}
 }
 
@@ -80,7 +79,6 @@ func (b *Board) Put(r Record) {
 func (b *Board) Dead(process string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.dead[process] = true
 	delete(b.running, process)
 	b.wakeLocked()
 }

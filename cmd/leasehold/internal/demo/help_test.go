@@ -1,8 +1,0 @@
-package demo
-
-import (
-	"os"
-	"path/filepath"
-)
-
-func mkdirFor(file string) error { return os.MkdirAll(filepath.Dir(file), 0o700) }
