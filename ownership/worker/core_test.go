@@ -168,6 +168,25 @@ func TestReleasesAreRepeatedUntilConfirmed(t *testing.T) {
 	}
 }
 
+func TestLateAcknowledgementProvesOnlyItsSend(t *testing.T) {
+	h := newHand(strict, nil)
+	h.grant(1, 20)
+	h.advance(2500 * time.Millisecond) // a keep-alive goes out
+	h.clock += 6900 * time.Millisecond // and its answer takes most of the TTL
+	h.ack()
+	if want := 2500*time.Millisecond + 10*time.Second - 500*time.Millisecond; h.c.session.until != want {
+		t.Errorf("deadline %v, want %v", h.c.session.until, want)
+	}
+	before := h.c.session.until
+	s := &h.c.session
+	h.c.acked(&leaseholdv1.KeepAliveResponse{SessionId: s.id, Seq: 1, TtlMs: 10_000}, h.now()) // twice
+	h.c.acked(&leaseholdv1.KeepAliveResponse{SessionId: s.id, Seq: 99, TtlMs: 10_000}, h.now())
+	h.c.acked(&leaseholdv1.KeepAliveResponse{SessionId: s.id + 1, Seq: s.seq, TtlMs: 10_000}, h.now())
+	if s.until != before {
+		t.Error("an acknowledgement of nothing that is out moved the deadline")
+	}
+}
+
 func TestTTLGoesDownWithAKeyspaceOfShorterTTL(t *testing.T) {
 	h := newHand(strict, nil)
 	before := h.c.session.until

@@ -85,3 +85,22 @@ func TestWorkerIDInUseNamesTheOther(t *testing.T) {
 		}
 	})
 }
+
+// A cluster that refuses every session it is asked for is asked again and
+// again, but not as fast as it answers.
+func TestRefusedSessionsAreNotAHotLoop(t *testing.T) {
+	inBubble(t, 10*time.Second, 1, func(b *bench) {
+		b.c.open = func(*leaseholdv1.OpenSession) error { return refusedWith(codes.NotFound, leaseholdv1.ReasonExpired, "") }
+		b.join()
+		b.run(untilDone)
+		pass(10 * time.Second)
+		b.c.mu.Lock()
+		if b.c.opens < 10 || b.c.opens > 60 {
+			t.Errorf("%d tries in 10 s", b.c.opens)
+		}
+		b.c.mu.Unlock()
+		if err := b.finish(); !errors.Is(err, context.Canceled) {
+			t.Errorf("Run = %v, want the end of its context", err)
+		}
+	})
+}
