@@ -90,7 +90,9 @@ func TestWorkerIDInUseNamesTheOther(t *testing.T) {
 // again, but not as fast as it answers.
 func TestRefusedSessionsAreNotAHotLoop(t *testing.T) {
 	inBubble(t, 10*time.Second, 1, func(b *bench) {
-		b.c.open = func(*leaseholdv1.OpenSession) error { return refusedWith(codes.NotFound, leaseholdv1.ReasonExpired, "") }
+		b.c.open = func(*leaseholdv1.OpenSession) error {
+			return refusedWith(codes.NotFound, leaseholdv1.ReasonExpired, "")
+		}
 		b.join()
 		b.run(untilDone)
 		pass(10 * time.Second)
