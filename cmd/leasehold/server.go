@@ -19,8 +19,9 @@ func listenFlags(f *pflag.FlagSet, cfg *server.Config) {
 	f.StringVar(&cfg.GRPCAddr, "grpc-addr", cfg.GRPCAddr, "`host:port` for clients and workers; port 0 takes a free one (env LEASEHOLD_GRPC_ADDR)")
 	f.StringVar(&cfg.RaftAddr, "raft-addr", cfg.RaftAddr, "`host:port` for the Raft group (env LEASEHOLD_RAFT_ADDR)")
 	f.StringVar(&cfg.GossipAddr, "gossip-addr", cfg.GossipAddr, "`host:port` for gossip, TCP and UDP (env LEASEHOLD_GOSSIP_ADDR)")
+	f.StringVar(&cfg.AdminAddr, "admin-addr", cfg.AdminAddr, "loopback `host:port` for Go profiles under /debug/pprof/ (default none) (env LEASEHOLD_ADMIN_ADDR)")
 	f.StringVar(&cfg.HTTPAddr, "http-addr", cfg.HTTPAddr, "`host:port` for metrics, health and the API as JSON (env LEASEHOLD_HTTP_ADDR)")
-	layered(f, "grpc-addr", "raft-addr", "gossip-addr", "http-addr")
+	layered(f, "grpc-addr", "raft-addr", "gossip-addr", "http-addr", "admin-addr")
 }
 
 // serverFlags are the settings of a server that are not plain fields.

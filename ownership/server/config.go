@@ -23,6 +23,9 @@ type Config struct {
 	DataDir string
 	// The four listeners, host:port. Port 0 takes a free one; see Addrs.
 	GRPCAddr, RaftAddr, GossipAddr, HTTPAddr string
+	// AdminAddr serves Go's profiles (/debug/pprof/). Empty: nowhere. They show
+	// memory of the process to whoever can connect, so it must be loopback.
+	AdminAddr string
 	// Advertise is the host or IP that others reach this server at. Empty: the
 	// host of each listener, which then must not be a wildcard.
 	Advertise string
@@ -106,6 +109,13 @@ func (c *Config) Validate() error {
 		}
 		if !c.Insecure && !isLoopback(host) {
 			refuse(a.field, a.value, "TLS and a gossip key are needed off loopback; bind to 127.0.0.1, or accept the risk with --insecure")
+		}
+	}
+	if c.AdminAddr != "" {
+		if host, err := splitAddr(c.AdminAddr); err != nil {
+			refuse("--admin-addr", c.AdminAddr, err.Error())
+		} else if !isLoopback(host) {
+			refuse("--admin-addr", c.AdminAddr, "profiles show the process's memory: only a loopback address, for example 127.0.0.1:7490")
 		}
 	}
 	if c.Advertise != "" {

@@ -31,6 +31,8 @@ func TestConfigNamesWhatIsWrong(t *testing.T) {
 		"key of 15 bytes":           {func(c *Config) { c.GossipKey = make([]byte, 15) }, []string{"15 bytes", "16, 24 or 32"}},
 		"key of 32 bytes":           {func(c *Config) { c.GossipKey = make([]byte, 32) }, nil},
 		"hasty elections":           {func(c *Config) { c.ElectionTimeout = time.Millisecond }, []string{"--election-timeout", "1ms", "100ms"}},
+		"profiles on loopback":      {func(c *Config) { c.AdminAddr = "127.0.0.1:0" }, nil},
+		"profiles off loopback":     {func(c *Config) { c.AdminAddr, c.Insecure = "10.0.0.1:7490", true }, []string{"--admin-addr", "loopback"}},
 		"no time to stop":           {func(c *Config) { c.ShutdownTimeout = 0 }, []string{"--shutdown-timeout"}},
 	}
 	for name, c := range cases {

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/http/pprof"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -73,9 +75,21 @@ func (s *Server) newHTTP() *http.Server {
 	}
 }
 
-func (s *Server) serveHTTP(ctx context.Context) error {
+// newAdmin serves profiles. The default mux, on which the import registers
+// them too, is served nowhere.
+func newAdmin() *http.Server {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	return &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+}
+
+func serveHTTP(ctx context.Context, srv *http.Server, ln net.Listener) error {
 	done := make(chan error, 1)
-	go func() { done <- s.http.Serve(s.httpListener) }()
+	go func() { done <- srv.Serve(ln) }()
 	select {
 	case err := <-done:
 		return fmt.Errorf("serve HTTP: %w", err)
@@ -83,8 +97,8 @@ func (s *Server) serveHTTP(ctx context.Context) error {
 	}
 	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	if err := s.http.Shutdown(bound); err != nil {
-		s.http.Close()
+	if err := srv.Shutdown(bound); err != nil {
+		srv.Close()
 	}
 	if err := <-done; !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve HTTP: %w", err)

@@ -46,10 +46,11 @@ type Server struct {
 	controller *controller.Controller
 	api        *api.API
 
-	grpcListener, httpListener net.Listener
-	grpc                       *grpc.Server
-	health                     *health.Server
-	http                       *http.Server
+	// adminListener is nil unless profiles are asked for.
+	grpcListener, httpListener, adminListener net.Listener
+	grpc                                      *grpc.Server
+	health                                    *health.Server
+	http                                      *http.Server
 
 	gossipChanged chan struct{} // capacity 1
 	ready         chan struct{} // closed when first ready
@@ -104,6 +105,9 @@ func New(cfg Config) (_ *Server, err error) {
 	s.grpcListener = listen("--grpc-addr", cfg.GRPCAddr)
 	s.httpListener = listen("--http-addr", cfg.HTTPAddr)
 	raftListener := listen("--raft-addr", cfg.RaftAddr)
+	if cfg.AdminAddr != "" {
+		s.adminListener = listen("--admin-addr", cfg.AdminAddr)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -245,14 +249,20 @@ func (s *Server) lead(ctx context.Context, l *raftstore.Lead) error {
 func (s *Server) Run(ctx context.Context) error {
 	s.log.Info("server starts", "server", s.id, "grpc", s.addrs.GRPC, "raft", s.addrs.Raft, "gossip", s.addrs.Gossip,
 		"http", s.addrs.HTTP, "data_dir", s.cfg.DataDir, "election_timeout", s.cfg.ElectionTimeout, "version", s.cfg.Version)
-	err := runFloors(ctx, s.log, s.cfg.ShutdownTimeout, []floor{
+	floors := []floor{
 		{name: "store", run: s.store.Run},
 		{name: "gossip", run: s.gossip.Run},
 		{name: "formation and figures", run: s.watch},
 		// Before the streams end, the workers have gone to the new leader.
 		{name: "grpc", run: s.serveGRPC, stop: s.handOverLeadership},
-		{name: "http", run: s.serveHTTP, stop: s.unready},
-	})
+		{name: "http", run: func(ctx context.Context) error { return serveHTTP(ctx, s.http, s.httpListener) }, stop: s.unready},
+	}
+	if s.adminListener != nil {
+		floors = append(floors, floor{name: "admin", run: func(ctx context.Context) error {
+			return serveHTTP(ctx, newAdmin(), s.adminListener)
+		}})
+	}
+	err := runFloors(ctx, s.log, s.cfg.ShutdownTimeout, floors)
 	s.log.Info("server stopped", "server", s.id, "error", err)
 	return err
 }
