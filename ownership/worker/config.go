@@ -15,6 +15,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/hashicorp/memberlist"
+
 	"github.com/leasehold-dev/leasehold/metrics"
 	"github.com/leasehold-dev/leasehold/ownership/bootclock"
 	"github.com/leasehold-dev/leasehold/ownership/client"
@@ -113,6 +115,11 @@ type Config struct {
 
 	// Dialer opens connections to the servers; nil: TCP.
 	Dialer func(ctx context.Context, addr string) (net.Conn, error)
+
+	// GossipTransport replaces the sockets of gossip, for tests and special
+	// networks. It is called for each start of gossip, which shuts down what it
+	// returns; Gossip says only whether to take part then. nil: TCP and UDP.
+	GossipTransport func() (memberlist.Transport, error)
 
 	// Version is shown in `leasehold workers ls`; "" is fine.
 	Version string

@@ -115,7 +115,12 @@ func (e *engine) gossipConfig(ctx context.Context, server string) (gossip.Config
 	if cfg.Label == "" || len(cfg.Seeds) == 0 {
 		return cfg, fmt.Errorf("ask servers for their gossip addresses: none is known yet")
 	}
-	if cfg.BindAddr == GossipAuto {
+	switch {
+	case e.cfg.GossipTransport != nil:
+		if cfg.Transport, err = e.cfg.GossipTransport(); err != nil {
+			return cfg, fmt.Errorf("open the transport of gossip: %w", err)
+		}
+	case cfg.BindAddr == GossipAuto:
 		if cfg.BindAddr, err = localAddr(server); err != nil {
 			return cfg, err
 		}
