@@ -3,7 +3,7 @@
 GO        ?= go
 BIN       ?= bin/leasehold
 VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
-LDFLAGS   := -s -w -X main.version=$(VERSION)
+LDFLAGS   := -s -w -X main.release=$(VERSION)
 FUZZTIME  ?= 20s
 BENCHTIME ?= 1s
 

@@ -24,6 +24,10 @@ const fromKey = "leasehold-from"
 // two the caller gets an error with all its details.
 const hardLimit = 4
 
+// window is how many bytes of requests may be on their way: twice what one may
+// have in detail, see hardLimit.
+const window = 4 << 20
+
 // ServerOptions are what a grpc.Server needs to serve this API: interceptors,
 // size limits, connection keep-alives.
 func (a *API) ServerOptions() []grpc.ServerOption {
@@ -31,6 +35,10 @@ func (a *API) ServerOptions() []grpc.ServerOption {
 		grpc.ChainUnaryInterceptor(a.interceptUnary),
 		grpc.ChainStreamInterceptor(a.interceptStream),
 		grpc.MaxRecvMsgSize(hardLimit * a.cfg.MaxRequestBytes),
+		// Fixed windows: with gRPC's own estimate of the bandwidth each keep-alive
+		// would be answered by a ping, which costs more than the keep-alive.
+		grpc.InitialWindowSize(window),
+		grpc.InitialConnWindowSize(window),
 		// A stopped worker's stream must not hold its handler for ever.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),

@@ -18,6 +18,7 @@ import (
 const (
 	pingAfter      = 10 * time.Second // gRPC's own lower limit
 	pingTimeout    = 3 * time.Second
+	window         = 4 << 20 // bytes of answers that may be on their way
 	connectTimeout = 2 * time.Second
 	maxMessage     = 64 << 20 // lists of a big cluster are one message
 )
@@ -49,6 +50,10 @@ func (c *Client) open(addr string) (*grpc.ClientConn, error) {
 		grpc.WithContextDialer(c.cfg.Dialer),
 		grpc.WithUserAgent(c.cfg.UserAgent),
 		grpc.WithDisableServiceConfig(),
+		// Fixed windows, as on the servers' side: an estimate of the bandwidth
+		// would ping after every message of a quiet stream.
+		grpc.WithInitialWindowSize(window),
+		grpc.WithInitialConnWindowSize(window),
 		grpc.WithDisableRetry(), // the rules of this package decide
 		grpc.WithIdleTimeout(0), // a second connection for a call a minute would be waste
 		grpc.WithStatsHandler(sentMarker{}),
