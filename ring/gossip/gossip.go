@@ -38,7 +38,10 @@ type Gossip struct {
 	meta      Meta
 	metaBytes atomic.Pointer[[]byte] // encoded meta, read by memberlist's callback
 
-	updateMu sync.Mutex // one UpdateNode at a time: memberlist's own races
+	// updating is held by who updates the node: one at a time, memberlist's own
+	// races. It is a channel because it is held for a while, and a goroutine that
+	// waits for a mutex stops the time of a synctest bubble.
+	updating chan struct{}
 	ml       atomic.Pointer[memberlist.Memberlist]
 
 	lifeMu  sync.Mutex
@@ -77,6 +80,7 @@ func New(cfg Config) (*Gossip, error) {
 		changed:   make(chan struct{}, 1),
 		dirty:     make(chan struct{}, 1),
 		publish:   make(chan struct{}, 1),
+		updating:  make(chan struct{}, 1),
 		asks:      make(chan message, 64),
 		saves:     make(chan []knownPeer, 1),
 		meta:      cfg.Meta,
@@ -196,8 +200,8 @@ func (g *Gossip) publishLoop(ctx context.Context) {
 }
 
 func (g *Gossip) updateNode(timeout time.Duration) {
-	g.updateMu.Lock()
-	defer g.updateMu.Unlock()
+	g.updating <- struct{}{}
+	defer func() { <-g.updating }()
 	ml := g.ml.Load()
 	if ml == nil {
 		return

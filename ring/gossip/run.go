@@ -78,8 +78,8 @@ func (g *Gossip) goodbye(ml *memberlist.Memberlist) {
 	}
 	g.updateNode(announceLeaveTimeout)
 	// No UpdateNode may come after Leave, or the others see a member return.
-	g.updateMu.Lock()
-	defer g.updateMu.Unlock()
+	g.updating <- struct{}{}
+	defer func() { <-g.updating }()
 	g.ml.Store(nil)
 	if err := ml.Leave(leaveTimeout); err != nil {
 		g.log.Debug("gossip leave is not confirmed", "error", err)
