@@ -67,7 +67,7 @@ func atLeast(sizes map[string][2]int) error {
 
 func newBenchAssign(e env) *cobra.Command {
 	var a bench.AssignConfig
-	delay := durationFlag{d: 100 * time.Millisecond, max: 5 * time.Second}
+	delay := durationFlag{d: 25 * time.Millisecond, max: 5 * time.Second}
 	cmd := &cobra.Command{
 		Use:   "assign",
 		Short: "How soon every partition of a new keyspace has its owner",

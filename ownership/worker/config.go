@@ -129,12 +129,16 @@ type Config struct {
 // be nil. at is a reading of the boot clock at the event: taken before a
 // context became live, and after it ended.
 //
+// Granted tells of a lease as soon as its grant has been received, before it is
+// claimed and before its context is live. Like ContextEnd it is told in order.
+//
 // ContextStart is called by the handler's goroutine right before the handler;
 // HandlerReturn by the same one after it. ContextEnd and KeepAliveAcked are
 // called in order by one goroutine of their own, so a slow observer delays
 // neither keep-alives nor other leases; of several acknowledgements that wait
 // for it only the newest is told.
 type Observer struct {
+	Granted        func(l *Lease, at time.Duration)
 	ContextStart   func(l *Lease, at time.Duration)
 	ContextEnd     func(l *Lease, cause error, at time.Duration)
 	HandlerReturn  func(l *Lease, err error, at time.Duration)

@@ -20,8 +20,10 @@ import (
 type core struct {
 	id      string // the worker's
 	stopFor time.Duration
-	rand    func() float64 // [0, 1)
-	newID   func() uint64
+	// tellGrants says that somebody observes grants.
+	tellGrants bool
+	rand       func() float64 // [0, 1)
+	newID      func() uint64
 
 	session   session
 	tenure    *tenure

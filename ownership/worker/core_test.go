@@ -323,7 +323,7 @@ func BenchmarkGrants(b *testing.B) {
 	g := &leaseholdv1.Leases{KeyspaceId: 1, Partitions: make([]uint32, n), Tokens: make([]uint64, n)}
 	h := newHand(strict, nil)
 	h.c.spaces[1].partitions = 100_000
-	h.c.spaces[1].highest = make([]fence.Token, 100_000)
+	h.c.spaces[1].highest = make(map[uint32]fence.Token, n)
 	var token uint64
 	b.ReportAllocs()
 	for b.Loop() {

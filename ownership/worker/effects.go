@@ -12,6 +12,7 @@ type effects struct {
 	send    []*leaseholdv1.AttachRequest  // on the stream
 	relay   *leaseholdv1.KeepAliveRequest // through another server
 	drop    string                        // close the stream and find another: why
+	granted []*Lease                      // received; kept only for an observer
 	claim   []*Lease
 	start   []*Lease
 	end     []ended // cancel the context
@@ -53,11 +54,12 @@ type logLine struct {
 func (c *core) reset() {
 	o := &c.out
 	clear(o.send)
+	clear(o.granted)
 	clear(o.claim)
 	clear(o.start)
 	clear(o.end)
 	*o = effects{
-		send: o.send[:0], claim: o.claim[:0], start: o.start[:0], end: o.end[:0],
+		send: o.send[:0], granted: o.granted[:0], claim: o.claim[:0], start: o.start[:0], end: o.end[:0],
 		done: o.done, err: o.err,
 	}
 }

@@ -52,7 +52,7 @@ const foreignWait = 2 * time.Second
 func newEngine(cfg Config, servers *directory) *engine {
 	ctx, cancel := context.WithCancel(context.Background())
 	t := &tenure{clock: cfg.Clock, wall: time.Now}
-	return &engine{
+	e := &engine{
 		id:       cfg.ID,
 		cfg:      cfg,
 		servers:  servers,
@@ -66,6 +66,8 @@ func newEngine(cfg Config, servers *directory) *engine {
 		core:     newCore(cfg.ID, cfg.StopGrace, cfg.ShutdownTimeout, t, rand.Float64, newSessionID),
 		done:     make(chan struct{}),
 	}
+	e.core.tellGrants = cfg.Observer.Granted != nil
+	return e
 }
 
 // newSessionID draws 63 random bits, not 0.
@@ -140,6 +142,7 @@ func (e *engine) shutdown(notified <-chan struct{}) {
 // perform carries out what a step has decided.
 func (e *engine) perform(now reading) {
 	out := &e.core.out
+	e.notes.granted(out.granted, now.boot)
 	for _, l := range out.start {
 		e.start(l, now.boot)
 	}

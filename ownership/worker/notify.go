@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 )
@@ -103,6 +104,18 @@ func (n *notifier) confirmed(sent time.Duration) {
 	n.ack, n.acked = max(n.ack, sent), true
 	n.mu.Unlock()
 	n.signal()
+}
+
+func (n *notifier) granted(ls []*Lease, at time.Duration) {
+	if len(ls) == 0 {
+		return
+	}
+	ls = slices.Clone(ls) // the loop uses its own again
+	n.call(func() {
+		for _, l := range ls {
+			n.observer.Granted(l, at)
+		}
+	})
 }
 
 func (n *notifier) ended(l *Lease, cause error, at time.Duration) {

@@ -38,6 +38,9 @@ func (c *core) accept(l *Lease, now reading) {
 	l.draining = make(chan struct{})
 	l.slot = slot{phase: phaseWaiting, live: true, serial: c.serial}
 	sp.held[p] = l
+	if c.tellGrants {
+		c.out.granted = append(c.out.granted, l)
+	}
 	c.live++
 	c.hash ^= leaseholdv1.LeaseHash(sp.id, p, uint64(l.token))
 	r := c.runs[sp.name]

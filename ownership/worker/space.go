@@ -20,9 +20,10 @@ type space struct {
 	// ---
 
 	fenced bool
-	// highest token seen per partition, dense, made with the first grant.
-	// Whatever is at or below it is late and ignored.
-	highest []fence.Token
+	// highest token seen of each partition ever granted to this worker.
+	// Whatever is at or below it is late and ignored. A worker has a share of
+	// the partitions, so a dense table would be mostly untouched memory.
+	highest map[uint32]fence.Token
 	// held has the lease of each partition that the servers believe is ours,
 	// from its grant until its release has been asked for.
 	held map[uint32]*Lease
@@ -53,6 +54,7 @@ func (c *core) learn(k *leaseholdv1.KeyspaceJoined) *space {
 			partitions: k.GetPartitions(),
 			tenure:     c.tenure,
 			ready:      &c.ready,
+			highest:    make(map[uint32]fence.Token),
 			held:       make(map[uint32]*Lease),
 			old:        make(map[uint32]*Lease),
 		}
@@ -67,9 +69,6 @@ func (c *core) learn(k *leaseholdv1.KeyspaceJoined) *space {
 
 // see notes a token and reports whether it is new.
 func (sp *space) see(partition uint32, token fence.Token) bool {
-	if sp.highest == nil {
-		sp.highest = make([]fence.Token, sp.partitions)
-	}
 	if token <= sp.highest[partition] {
 		return false
 	}

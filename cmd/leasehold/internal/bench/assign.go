@@ -26,8 +26,8 @@ type AssignResult struct {
 }
 
 // Assign measures the time from the call that creates a keyspace until every
-// partition has been received, with its token, by the library of a worker,
-// whose handlers then begin. The workers have their sessions before, on
+// partition has been received, with its token, by the library of a worker. A
+// guard that does not answer keeps the handlers from starting. The workers have their sessions before, on
 // another keyspace, and join the new one as soon as it is there: that is
 // inside the time, and so is the initial delay.
 func Assign(ctx context.Context, cfg Config, a AssignConfig) (result AssignResult, err error) {
