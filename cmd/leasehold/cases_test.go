@@ -6,10 +6,12 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/leasehold-dev/leasehold/ownership/client"
 	"github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
@@ -133,7 +135,8 @@ func TestOddNamesRoundTripOrAreRefused(t *testing.T) {
 			t.Errorf("%.20q as a worker: exit %d", name, exit)
 		}
 	}
-	for _, name := range []string{"-", "_", ".a", "a.", "A-1_b.c:9", "other", "null", "true", "0", strings.Repeat("x", 128)} {
+	good := []string{"-", "_", ".a", "a.", "A-1_b.c:9", "null", "true", "0", strings.Repeat("x", 128)}
+	for _, name := range good {
 		if exit, out := r.cli("keyspace", "create", "--partitions", "1", "--", name); exit != exitOK {
 			t.Errorf("%.20q: exit %d %s", name, exit, out)
 			continue
@@ -147,12 +150,41 @@ func TestOddNamesRoundTripOrAreRefused(t *testing.T) {
 		if _, out := r.cli("keyspace", "ls", "-o", "json"); !strings.Contains(out, fmt.Sprintf("%q", name)) {
 			t.Errorf("%.20q is not in the list", name)
 		}
+	}
+	eventuallyMetrics(t, "http://"+r.srv.Addrs().HTTP+"/metrics", good)
+	for _, name := range good {
 		if exit, _ := r.cli("keyspace", "rm", "--yes", "--", name); exit != exitOK {
 			t.Errorf("%.20q: rm: exit %d", name, exit)
 		}
 		if exit, _ := r.cli("keyspace", "show", "--", name); exit != exitNotFound {
 			t.Errorf("%.20q is there after rm", name)
 		}
+	}
+}
+
+// eventuallyMetrics waits until the metrics have each keyspace under its name.
+func eventuallyMetrics(t *testing.T, url string, keyspaces []string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	var missing []string
+	err := poll(ctx, 50*time.Millisecond, func() (bool, error) {
+		resp, err := http.Get(url)
+		if err != nil {
+			return false, err
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		missing = nil
+		for _, name := range keyspaces {
+			if !strings.Contains(string(body), fmt.Sprintf("leasehold_partitions{keyspace=%q,", name)) {
+				missing = append(missing, name)
+			}
+		}
+		return len(missing) == 0, err
+	})
+	if err != nil {
+		t.Errorf("the metrics do not have %q: %v", missing, err)
 	}
 }
 
