@@ -16,7 +16,6 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // bubble runs a test in fake time over a store that leads.
-
 func bubble(t *testing.T, g *testGossip, fn func(t *testing.T, s *testStore, c *Controller, f *fleet)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -32,7 +31,6 @@ func bubble(t *testing.T, g *testGossip, fn func(t *testing.T, s *testStore, c *
 }
 
 // pass lets fake time go by.
-
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -109,7 +107,6 @@ func TestColdStartEndsThoughWorkersKeepJoining(t *testing.T) {
 }
 
 // O-22: one worker leaves, nobody else is interrupted, and it is quick.
-
 func TestCleanLeaveMovesOnlyTheLeaversPartitions(t *testing.T) {
 	for _, size := range []struct{ partitions, workers int }{{3, 3}, {30, 10}} {
 		bubble(t, nil, func(t *testing.T, s *testStore, c *Controller, f *fleet) {
@@ -176,20 +173,6 @@ func TestJoinWaitsForQuietAndMovesAFewAtATime(t *testing.T) {
 	})
 }
 
-// A rolling restart with the same ids inside the grace: nobody else gets any.
-
-// Without a grace the slot moves at once and comes back at once, to the same
-
-// id or to a newcomer in its zone.
-
-// O-25: the receiver dies at each point of a handoff.
-
-// O-23 and DESIGN §7: a handler that does not return.
-
-// A handler that returns at once, over and over, does not turn the log into
-
-// a treadmill.
-
 func TestProposalsThatFailAreMadeAgain(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *testStore, c *Controller, f *fleet) {
 		s.fail.Store(true)
@@ -203,8 +186,6 @@ func TestProposalsThatFailAreMadeAgain(t *testing.T) {
 		}
 	})
 }
-
-// O-16: killed and started again under the same id within the TTL, strict.
 
 func TestCapacityHoldsOverSeveralKeyspaces(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *testStore, c *Controller, f *fleet) {
@@ -236,7 +217,6 @@ func TestCapacityHoldsOverSeveralKeyspaces(t *testing.T) {
 }
 
 // O-51, the controller's part: leadership that flaps leaves nothing behind.
-
 func TestRapidLeadershipFlaps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestStore(t)

@@ -65,6 +65,8 @@ func TestPoisonIsTriedAloneAndQuarantined(t *testing.T) {
 	})
 }
 
+// A handler that returns at once, over and over, does not turn the log into a
+// treadmill.
 func TestPartitionGivenBackOverAndOverIsSlowedDown(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *testStore, c *Controller, f *fleet) {
 		ks := s.keyspace("orders", 4, nil)

@@ -9,6 +9,7 @@ import (
 	"github.com/leasehold-dev/leasehold/raftstore/state"
 )
 
+// A rolling restart with the same ids inside the grace: nobody else gets any.
 func TestRollingRestartWithinTheGraceMovesNothing(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *testStore, c *Controller, f *fleet) {
 		ks := s.keyspace("orders", 64, func(x *state.Settings) { x.RestartGrace = 20 * time.Second })
@@ -70,6 +71,8 @@ func TestGraceThatPassesFreesTheSlot(t *testing.T) {
 	})
 }
 
+// Without a grace the slot moves at once and comes back at once, to the same
+// id or to a newcomer in its zone.
 func TestSlotIsGivenBackWithoutWaiting(t *testing.T) {
 	for _, who := range []string{"c", "d"} {
 		bubble(t, nil, func(t *testing.T, s *testStore, c *Controller, f *fleet) {
@@ -99,6 +102,7 @@ func TestSlotIsGivenBackWithoutWaiting(t *testing.T) {
 	}
 }
 
+// O-16: killed and started again under the same id within the TTL, strict.
 func TestRestartUnderTheSameIDInsideTheTTL(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *testStore, c *Controller, f *fleet) {
 		ks := s.keyspace("orders", 30, nil)

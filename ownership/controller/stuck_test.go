@@ -10,6 +10,7 @@ import (
 	"github.com/leasehold-dev/leasehold/raftstore/state"
 )
 
+// O-25: the receiver dies at each point of a handoff.
 func TestReceiverDiesInTheMiddleOfAHandoff(t *testing.T) {
 	type point struct {
 		name string
@@ -66,6 +67,7 @@ func TestReceiverDiesInTheMiddleOfAHandoff(t *testing.T) {
 	}
 }
 
+// O-23 and DESIGN §7: a handler that does not return.
 func TestHandlerThatNeverReturns(t *testing.T) {
 	for _, mode := range []state.Takeover{state.Strict, state.Fenced} {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -106,6 +108,8 @@ func TestHandlerThatNeverReturns(t *testing.T) {
 	}
 }
 
+// O-28, the controller's part: an operator's drain waits for nothing, and bars
+// until it is lifted.
 func TestOperatorDrainNeverWaits(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *testStore, c *Controller, f *fleet) {
 		ks := s.keyspace("orders", 200, nil)
