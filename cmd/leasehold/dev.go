@@ -114,7 +114,14 @@ func (d *devFlags) serve(ctx context.Context, e env, srv *server.Server, ended c
 	}
 	g, working := errgroup.WithContext(ctx)
 	for i := range d.workers {
-		g.Go(func() error { return d.idle(working, srv.Addrs().GRPC, fmt.Sprintf("dev-%d", i+1)) })
+		g.Go(func() error {
+			id := fmt.Sprintf("dev-%d", i+1)
+			// A worker that was evicted, say, is no reason to take the server away.
+			if err := d.idle(working, srv.Addrs().GRPC, id); err != nil && working.Err() == nil {
+				return e.warn("worker %s has ended: %v", id, err)
+			}
+			return nil
+		})
 	}
 	g.Go(func() error {
 		select {

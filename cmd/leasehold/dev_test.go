@@ -119,6 +119,12 @@ func TestDev(t *testing.T) {
 			t.Errorf("%s: exit %d, want %d: %s", line.args, got, line.code, c.stderr.String())
 		}
 	}
+	// A worker that is evicted goes alone.
+	if got := c.run(t, "workers", "evict", "dev-2", "--yes"); got != exitOK {
+		t.Errorf("evict: exit %d: %s", got, c.stderr.String())
+	}
+	eventually(t, d.GRPCAddr, `"owned": "6"`, "keyspace", "show", "jobs", "-o", "json")
+	eventually(t, d.GRPCAddr, `"held": "6"`, "workers", "ls", "-o", "json")
 	p.stop(t)
 }
 

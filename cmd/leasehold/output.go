@@ -224,6 +224,12 @@ func (e env) say(format string, args ...any) error {
 	return err
 }
 
+// warn writes a line for a person to stderr.
+func (e env) warn(format string, args ...any) error {
+	_, err := fmt.Fprintf(e.stderr, format+"\n", args...)
+	return err
+}
+
 func yesNo(b bool) string {
 	if b {
 		return "yes"
