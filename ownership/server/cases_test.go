@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"slices"
@@ -22,16 +24,42 @@ import (
 // real servers and real workers. They wait far more than they work, so they
 // run beside each other; a cluster of theirs has short elections, which allow
 // short TTLs.
-const quickElection = 150 * time.Millisecond
+const quickElection = 200 * time.Millisecond
 
 func quickCluster(t *testing.T, n int) *cluster {
 	t.Helper()
 	c := newCluster(t, n)
 	for i := range c.configs {
-		c.configs[i].ElectionTimeout = quickElection
+		c.gossip[i] = steadyAddr(t)
+	}
+	for i := range c.configs {
+		cfg := &c.configs[i]
+		cfg.ElectionTimeout = quickElection
+		cfg.GRPCAddr, cfg.RaftAddr, cfg.GossipAddr = steadyAddr(t), steadyAddr(t), c.gossip[i]
+		if n > 1 {
+			cfg.Join = c.gossip
+		}
 	}
 	c.startAll()
 	return c
+}
+
+// steadyAddr is a free address below the ports that systems give to outgoing
+// connections: those of the tests beside this one would take it while its
+// server is down.
+func steadyAddr(t *testing.T) string {
+	t.Helper()
+	for range 100 {
+		addr := fmt.Sprintf("127.0.0.1:%d", 12_000+rand.IntN(18_000))
+		ln, err := net.Listen("tcp", addr)
+		if err != nil {
+			continue
+		}
+		ln.Close()
+		return addr
+	}
+	t.Fatal("no free port")
+	return ""
 }
 
 // line is a worker's connection to the servers. Frozen, it passes nothing on
@@ -186,12 +214,19 @@ func untilTold(ctx context.Context, l *worker.Lease) error {
 	}
 }
 
-// joinAll starts several workers.
+// joinAll starts several workers, and stops them at once when the test ends.
 func (c *crew) joinAll(keyspace string, ids ...string) map[string]func() {
 	stops := map[string]func(){}
 	for _, id := range ids {
 		stops[id] = c.join(id, keyspace)
 	}
+	c.t.Cleanup(func() {
+		var all sync.WaitGroup
+		for _, stop := range stops {
+			all.Go(stop)
+		}
+		all.Wait()
+	})
 	return stops
 }
 
@@ -215,7 +250,9 @@ func (c *cluster) workersByID(cl *client.Client) map[string]*leaseholdv1.Worker 
 	}
 	out := map[string]*leaseholdv1.Worker{}
 	for _, w := range r.GetItems() {
-		out[w.GetId()] = w
+		if out[w.GetId()].GetState() != "live" { // not the one that it has superseded
+			out[w.GetId()] = w
+		}
 	}
 	return out
 }
