@@ -23,6 +23,13 @@ type Suspect struct {
 // until it is alone, and is then found.
 const wholeBlame uint32 = 1 << 16
 
+// quarantineBlame is what it takes to be quarantined, beside the number of
+// workers. A poisonous partition shares the first death with all that were
+// granted together, and is alone with its new worker at the others. With less,
+// three workers that were killed one after the other (or cut off, or upgraded)
+// would condemn innocent partitions that had just moved.
+const quarantineBlame = (QuarantineWorkers - 1) * wholeBlame
+
 // maxBlamed is how many leases a death is shared by at most: among more it
 // says nothing worth remembering about any of them.
 const maxBlamed = 1 << 10
@@ -102,7 +109,7 @@ func (s *State) suspect(k *Keyspace, p uint32, worker string, blame uint32, died
 	switch {
 	case t.quarantined:
 		t.retryAt = s.clock + MaxRetry
-	case len(t.workers) == QuarantineWorkers && t.blame >= wholeBlame:
+	case len(t.workers) == QuarantineWorkers && t.blame >= quarantineBlame:
 		t.quarantined, t.retryAt = true, s.clock+MaxRetry
 		k.Quarantined++
 		cause := CauseFailed
