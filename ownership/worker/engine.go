@@ -121,6 +121,12 @@ func (e *engine) shutdown(notified <-chan struct{}) {
 	}
 	e.cancel()
 	e.tasks.Wait()
+	// A finder may have come back after the loop's last look. Its stream is
+	// nobody's, and its connection would stay open.
+	e.finder, e.stream = nil, nil
+	for _, f := range e.mail.take(nil) {
+		f(e.tenure.read())
+	}
 	e.metrics.Held(0)
 	e.notes.stop()
 	foreign := make(chan struct{})
