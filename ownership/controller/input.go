@@ -114,7 +114,8 @@ const (
 	stableFor      = time.Minute
 	newcomerFor    = time.Minute
 	perReceiver    = 2
-	trialSlack     = 2 * time.Second // on top of the TTL
+	trialSlack     = 2 * time.Second  // on top of the TTL
+	absolvedWithin = 11 * time.Second // more than the state's time between sweeps
 )
 
 // inFlight is how many balance moves may be under way at once.

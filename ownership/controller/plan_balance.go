@@ -204,14 +204,24 @@ func (b *balance) movable(part uint32) bool {
 	if _, ok := slices.BinarySearch(b.moved, part); ok {
 		return false
 	}
-	return !b.suspected(part)
+	if i, ok := b.suspect(part); ok {
+		// The log clears a suspect that has been held for long enough in one of
+		// its sweeps, and nothing tells of it: look again then.
+		b.wakeAt(max(b.in.Suspects[i].Since+state.ProbationTime, b.in.Now) + absolvedWithin)
+		return false
+	}
+	return true
 }
 
 func (b *balance) suspected(part uint32) bool {
-	_, ok := slices.BinarySearchFunc(b.in.Suspects, part, func(s Suspect, p uint32) int {
+	_, ok := b.suspect(part)
+	return ok
+}
+
+func (b *balance) suspect(part uint32) (at int, ok bool) {
+	return slices.BinarySearchFunc(b.in.Suspects, part, func(s Suspect, p uint32) int {
 		return cmp.Compare(s.Partition, p)
 	})
-	return ok
 }
 
 // start writes the drain and books it.
