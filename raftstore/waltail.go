@@ -32,8 +32,10 @@ const (
 	walCommit = 3
 )
 
-// checkTail refuses a newest segment with a readable batch behind an unreadable
-// one.
+// checkTail refuses a newest segment that has been cut short, or has a readable
+// batch behind an unreadable one. Segments get their whole size when they are
+// made, so that no crash makes one shorter; an empty one is a crash between its
+// making and that.
 func checkTail(dir string) error {
 	names, err := filepath.Glob(filepath.Join(dir, "*.wal"))
 	if err != nil || len(names) == 0 {
@@ -46,6 +48,10 @@ func checkTail(dir string) error {
 	}
 	if err != nil {
 		return &StorageError{Op: "read log", Path: path, Err: err}
+	}
+	if len(b) > 0 && len(b) < segmentSize {
+		return &StorageError{Op: "read log", Path: path, Err: fmt.Errorf(
+			"%w: it has %d bytes of %d, entries that were acknowledged may be missing", ErrCorrupt, len(b), segmentSize)}
 	}
 	end := walEnd(b)
 	if at, found := batchAfter(b, end); found {

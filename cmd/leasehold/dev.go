@@ -147,6 +147,10 @@ func (d *devFlags) createKeyspace(ctx context.Context, addr string) (*leaseholdv
 	})
 	if client.Detail(err).GetReason() == leaseholdv1.ReasonExists {
 		k, err = c.Keyspaces().GetKeyspace(ctx, &leaseholdv1.GetKeyspaceRequest{Name: d.keyspace})
+		if err == nil && k.GetPartitions() != d.partitions {
+			d.cfg.Logger.Error("the stored number of partitions stays: keys would move", "keyspace", d.keyspace,
+				"stored", k.GetPartitions(), "asked", d.partitions)
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("create keyspace %q: %w", d.keyspace, err)

@@ -236,11 +236,26 @@ func (s *Server) lead(ctx context.Context, l *raftstore.Lead) error {
 			return fmt.Errorf("raise token to the floor: %w", err)
 		}
 	}
+	s.warnOfShortTTLs()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.api.Lead(ctx, l.Term) })
 	g.Go(func() error { return s.controller.Lead(ctx, l) })
 	defer s.planned.forget()
 	return g.Wait()
+}
+
+// warnOfShortTTLs names keyspaces that were created under a shorter election
+// timeout: an election may outlast their sessions, and then stops owners.
+func (s *Server) warnOfShortTTLs() {
+	floor := 6 * s.cfg.ElectionTimeout
+	s.store.View(func(st *state.State) {
+		for k := range st.Keyspaces() {
+			if k.Settings.TTL < floor {
+				s.log.Error("TTL of a keyspace is below six election timeouts: raise it, or lower --election-timeout",
+					"keyspace", k.Name, "ttl", k.Settings.TTL, "election_timeout", s.cfg.ElectionTimeout)
+			}
+		}
+	})
 }
 
 // Run works until ctx ends, then stops in order: not ready, leadership handed

@@ -122,7 +122,7 @@ func TestOneServerServesWorkers(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	body, _ := io.ReadAll(resp.Body)
-	for _, series := range []string{`leasehold_partitions{keyspace="orders",state="owned"} 32`, "leasehold_raft_is_leader 1", `leasehold_lease_grants_total{keyspace="orders"}`} {
+	for _, series := range []string{`leasehold_partitions{keyspace="orders",state="owned"} 32`, "\nleasehold_raft_is_leader 1\n", `leasehold_lease_grants_total{keyspace="orders"}`} {
 		if !strings.Contains(string(body), series) {
 			t.Errorf("metrics do not have %s", series)
 		}

@@ -38,6 +38,7 @@ type core struct {
 	relaying   bool
 	relayAt    time.Duration
 	everOpened bool
+	opening    bool // a request to open it may have been carried out
 	barred     bool // superseded or evicted: no keep-alive can renew any more
 	lapsed     bool // the deadline has passed and contexts were ended for it
 	overdue    bool // it was said that renewal is overdue

@@ -96,6 +96,7 @@ func (e *engine) run() {
 		}
 		spare = events
 		now := e.tenure.read()
+		e.core.opening = e.finder != nil && !e.finder.opened && e.finder.asked.Load()
 		e.core.tick(now)
 		e.perform(now)
 		if e.core.out.done {
@@ -205,7 +206,7 @@ func (e *engine) steer() {
 		e.stream = nil
 	}
 	wanted := !c.attached && !c.out.done && !c.leaving.closed &&
-		(c.session.opened || len(c.runs) > 0 && !c.leaving.on)
+		(c.session.opened || len(c.runs) > 0 && !c.leaving.on || c.opening)
 	if f := e.finder; f != nil && (!wanted || f.session != c.session.id || f.opened != c.session.opened) {
 		f.cancel()
 		e.finder = nil

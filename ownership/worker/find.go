@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/leasehold-dev/leasehold/ownership/client"
@@ -31,6 +32,8 @@ type finder struct {
 	session uint64
 	opened  bool // resume, do not open
 	cancel  context.CancelFunc
+	// asked is true while a request to open may have been carried out.
+	asked atomic.Bool
 }
 
 // found is what a finder ends with: a stream with its first message, or a
@@ -69,6 +72,7 @@ func (e *engine) find(ctx context.Context, f *finder, first *leaseholdv1.AttachR
 			var st *stream
 			var answer *leaseholdv1.AttachResponse
 			var at reading
+			f.asked.Store(true)
 			st, answer, at, err = attach(ctx, e.ctx, cl, addr, first, wait, e.tenure.read)
 			d := client.Detail(err)
 			v := verdictOf(d)
@@ -76,6 +80,7 @@ func (e *engine) find(ctx context.Context, f *finder, first *leaseholdv1.AttachR
 			if sent == (reading{}) && !d.Retryable() && v != verdictInUse {
 				sent = at
 			}
+			f.asked.Store(sent != (reading{}))
 			if err == nil {
 				return found{stream: st, answer: answer, sent: sent}, true
 			}

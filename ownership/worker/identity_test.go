@@ -106,3 +106,22 @@ func TestRefusedSessionsAreNotAHotLoop(t *testing.T) {
 		}
 	})
 }
+
+// A worker that is told to leave while its session is being opened closes the
+// session that the servers have opened meanwhile.
+func TestLeaveWhileTheSessionIsBeingOpened(t *testing.T) {
+	inBubble(t, 10*time.Second, 1, func(b *bench) {
+		b.join()
+		b.c.openLag = 2 * time.Second
+		b.run(untilDone)
+		s := b.c.only()
+		pass(500 * time.Millisecond) // the answer is on its way
+		b.stop()
+		<-b.done
+		b.c.mu.Lock()
+		defer b.c.mu.Unlock()
+		if !s.leaving || !s.deadline.IsZero() {
+			t.Error("the session was left to its TTL")
+		}
+	})
+}

@@ -119,7 +119,9 @@ func (c *core) leaveTick(now reading) {
 		wait, owed = lateGoodbye, owed && !c.attached
 	}
 	switch {
-	case v.closed, !c.session.opened, c.barred && !owed:
+	case v.closed, !c.session.opened && !c.opening, c.barred && !owed:
+		// A session that may have been opened is closed first: nobody would
+		// work under it for a TTL.
 		c.finish(nil)
 	case now.boot >= v.idleAt+wait:
 		if v.err == nil {
