@@ -26,8 +26,10 @@ type devFlags struct {
 	workers    int
 	keyspace   string
 	partitions uint32
-	ttl        durationFlag
-	takeover   takeoverFlag
+	// partitionsGiven says that the number was asked for, not the default.
+	partitionsGiven bool
+	ttl             durationFlag
+	takeover        takeoverFlag
 }
 
 func newDevCommand(e env) *cobra.Command {
@@ -50,6 +52,7 @@ ends, unless --data-dir is given. It is not for production.`,
 			if d.workers < 0 || d.workers > maxDevWorkers {
 				return usage("--workers %d: want 0 to %d", d.workers, maxDevWorkers)
 			}
+			d.partitionsGiven = cmd.Flags().Changed("partitions")
 			d.cfg.Version = version()
 			d.cfg.Logger = d.logs.logger(e)
 			d.cfg.LibraryMetrics = true
@@ -147,7 +150,7 @@ func (d *devFlags) createKeyspace(ctx context.Context, addr string) (*leaseholdv
 	})
 	if client.Detail(err).GetReason() == leaseholdv1.ReasonExists {
 		k, err = c.Keyspaces().GetKeyspace(ctx, &leaseholdv1.GetKeyspaceRequest{Name: d.keyspace})
-		if err == nil && k.GetPartitions() != d.partitions {
+		if err == nil && d.partitionsGiven && k.GetPartitions() != d.partitions {
 			d.cfg.Logger.Error("the stored number of partitions stays: keys would move", "keyspace", d.keyspace,
 				"stored", k.GetPartitions(), "asked", d.partitions)
 		}
