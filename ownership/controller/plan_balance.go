@@ -107,10 +107,7 @@ func (b *balance) shed(after []int32) {
 		down := max(b.top(d), int32(math.Floor(b.fair[d]*settled+epsilon)))
 		for after[d] > down {
 			if h == nil {
-				h = b.loads(1, b.who, func(i int32) bool {
-					w := &b.in.Workers[i]
-					return after[i] < b.top(i) && !w.doubted(b.in.Now) && w.unsettled(b.in.Now) == 0
-				})
+				h = b.loads(1, b.who, func(i int32) bool { return after[i] < b.top(i) && b.mayGet(i) })
 			}
 			r := h.first()
 			if r == nobody {
@@ -125,8 +122,23 @@ func (b *balance) shed(after []int32) {
 	}
 }
 
-// mayGive: a worker that gossip doubts is left in peace.
-func (b *balance) mayGive(i int32) bool { return !b.in.Workers[i].doubted(b.in.Now) }
+// mayGive: a worker that gossip doubts is left in peace, for as long.
+func (b *balance) mayGive(i int32) bool {
+	w := &b.in.Workers[i]
+	if !w.doubted(b.in.Now) {
+		return true
+	}
+	b.wakeAt(w.GossipUntil)
+	return false
+}
+
+// mayGet: nor is it given anything, and one that comes and goes has to stay for
+// a while first.
+func (b *balance) mayGet(i int32) bool {
+	until := b.in.Workers[i].unsettled(b.in.Now)
+	b.wakeAt(until)
+	return until == 0 && b.mayGive(i)
+}
 
 // match picks the partitions: first those that the ring wishes on a worker
 // that needs some, then any. It starts only what may be under way at once.
