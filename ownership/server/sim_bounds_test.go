@@ -126,8 +126,7 @@ func (e *evidence) next(at place, token uint64) (time.Duration, bool) {
 }
 
 // judgeLeader wants no lease to change in a calm in which only leaders were
-// killed, and no context to end. Moves that even out are let pass, but counted:
-// a new leader has forgotten what the old one held back, and for how long.
+// killed, and no context to end.
 func judgeLeader(e *evidence) (r ruling) {
 	for _, c := range e.calm() {
 		killed, crashed := 0, false
@@ -140,22 +139,14 @@ func judgeLeader(e *evidence) (r ruling) {
 		}
 		r.checked++
 		from, to := e.notes[c[0]].at, e.notes[c[1]].at
-		evening := map[place]bool{}
-		for i := range e.ledger {
-			x := &e.ledger[i]
-			if at := e.when(x); at >= from && at <= to && x.Kind == state.KindDrain && (x.Cause == state.CauseJoin || x.Cause == state.CauseBalance) {
-				evening[place{e.names[x.Keyspace], x.Partition}] = true
-			}
-		}
-		r.letPass += len(evening)
 		for _, n := range e.notes[c[0]:c[1]] {
-			if (n.kind == noteStart || n.kind == noteEnd) && !evening[place{n.keyspace, n.partition}] {
+			if n.kind == noteStart || n.kind == noteEnd {
 				r.blame("%v: with only a leader killed", n)
 			}
 		}
 		for i := range e.ledger {
 			x := &e.ledger[i]
-			if at := e.when(x); at < from || at > to || evening[place{e.names[x.Keyspace], x.Partition}] {
+			if at := e.when(x); at < from || at > to {
 				continue
 			}
 			switch x.Kind {

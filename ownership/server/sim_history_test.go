@@ -125,7 +125,6 @@ func (e *evidence) when(x *state.Event) time.Duration {
 // was wrong.
 type ruling struct {
 	checked int
-	letPass int // what is not as it should be, and known
 	wrong   []string
 }
 
