@@ -293,13 +293,24 @@ func (c *cluster) eventsAfter(cl *client.Client, revision uint64, kinds ...strin
 	return out
 }
 
-// postJSON calls the JSON twin of a method on one server.
-func (c *cluster) postJSON(i int, method string, body any) (int, map[string]any) {
+// postJSON calls the JSON twin of a method on one server. Without a leader,
+// which on a busy machine can happen between any two calls, it tries again as a
+// caller would.
+func (c *cluster) postJSON(i int, method string, body any) (code int, m map[string]any) {
 	c.t.Helper()
 	data, err := json.Marshal(body)
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	eventually(c.t, 15*time.Second, "a server answers "+method, func() bool {
+		code, m = c.postOnce(i, method, data)
+		return code != http.StatusServiceUnavailable
+	})
+	return code, m
+}
+
+func (c *cluster) postOnce(i int, method string, data []byte) (int, map[string]any) {
+	c.t.Helper()
 	resp, err := http.Post("http://"+c.running[i].Addrs().HTTP+method, "application/json", bytes.NewReader(data))
 	if err != nil {
 		c.t.Fatal(err)
