@@ -67,17 +67,23 @@ func TestAFailedWorkerEndsTheWait(t *testing.T) {
 }
 
 func TestHandoffsArePairedByToken(t *testing.T) {
-	f := newFleet(&bed{}, 4)
-	p := &cluster.Process{Name: "p1"}
-	f.hear(p, line(note{noteRunning, 0, 1, 1}, note{noteRunning, 1, 2, 1}, note{noteRunning, 2, 3, 1}, note{noteRunning, 3, 4, 1}))
-	before := f.owners()
-	f.hear(p, line(note{noteDraining, 0, 1, 12}, note{noteRunning, 0, 5, 30}, note{noteDraining, 1, 2, 13}, note{noteRunning, 1, 6, 40}, note{noteRunning, 2, 7, 50}))
-	logged := map[uint64]time.Duration{1: 10, 2: 11, 4: 12} // 3 moved without a drain, 4 has not moved
-	if got, want := f.handoffs(before, logged, true), []time.Duration{20, 29}; !slices.Equal(got, want) {
-		t.Errorf("with own servers %v, want %v", got, want)
-	}
-	if got, want := f.handoffs(before, logged, false), []time.Duration{18, 27}; !slices.Equal(got, want) {
-		t.Errorf("with other servers %v, want %v", got, want)
+	p, q := &cluster.Process{Name: "p1"}, &cluster.Process{Name: "p2"}
+	// Partition 2 moves without a drain, 3 has not moved, 0 moves twice, and of
+	// that the second process tells first.
+	logged := map[uint64]time.Duration{1: 10, 2: 11, 4: 12, 5: 35}
+	for own, want := range map[bool][]time.Duration{true: {10, 20, 29}, false: {9, 18, 27}} {
+		f := newFleet(&bed{}, 4)
+		f.hear(p, line(note{noteRunning, 0, 1, 1}, note{noteRunning, 1, 2, 1}, note{noteRunning, 2, 3, 1}, note{noteRunning, 3, 4, 1}))
+		f.hear(q, line(note{noteRunning, 0, 8, 45}))
+		f.hear(p, line(note{noteDraining, 0, 1, 12}, note{noteRunning, 0, 5, 30}, note{noteDraining, 0, 5, 36}, note{noteDraining, 1, 2, 13}, note{noteRunning, 1, 6, 40}, note{noteRunning, 2, 7, 50}))
+		got := f.handoffs(logged, own)
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("own servers %v: %v, want %v", own, got, want)
+		}
+		if again := f.handoffs(nil, own); len(again) != 0 {
+			t.Errorf("counted twice: %v", again)
+		}
 	}
 }
 

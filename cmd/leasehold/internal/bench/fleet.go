@@ -27,7 +27,15 @@ type fleet struct {
 	left    map[string]bool
 	failed  error
 	running []owner                  // by partition: the newest
+	starts  map[uint32][]start       // by partition: since handoffs looked last, and the one before
+	logged  map[uint64]time.Duration // token: when its drain was proposed
 	drained map[uint64]time.Duration // token: when its handler heard of the drain
+}
+
+// start is a handler that began.
+type start struct {
+	token uint64
+	at    time.Duration
 }
 
 // owner is who ran a partition last.
@@ -41,6 +49,7 @@ func newFleet(b *bed, partitions uint32) *fleet {
 	return &fleet{
 		bed: b, changed: make(chan struct{}), open: map[string]bool{}, left: map[string]bool{},
 		running: make([]owner, partitions), drained: map[uint64]time.Duration{},
+		starts: map[uint32][]start{}, logged: map[uint64]time.Duration{},
 	}
 }
 
@@ -107,6 +116,7 @@ func (f *fleet) takeLocked(p *cluster.Process, n note) {
 	case noteDraining:
 		f.drained[n.Token] = n.At
 	case noteRunning:
+		f.starts[n.Partition] = append(f.starts[n.Partition], start{n.Token, n.At})
 		if int(n.Partition) < len(f.running) && n.Token > f.running[n.Partition].token {
 			f.running[n.Partition] = owner{process: p, token: n.Token, at: n.At}
 		}

@@ -1,9 +1,12 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -67,7 +70,7 @@ func Handoff(ctx context.Context, cfg Config, h HandoffConfig) (result Operation
 		if err := follower.CatchUp(ctx); err != nil {
 			return result, err
 		}
-		took = append(took, f.handoffs(before, drains.take(), b.cluster != nil)...)
+		took = append(took, f.handoffs(drains.take(), b.cluster != nil)...)
 		b.cfg.Progress("%d of %d handoffs", len(took), h.Handoffs)
 	}
 	return operations("handoff", h.Strict, took, time.Since(began)), nil
@@ -102,22 +105,26 @@ func (d *drains) take() map[uint64]time.Duration {
 	return at
 }
 
-// handoffs pairs the drains with what ran next.
-func (f *fleet) handoffs(before []owner, logged map[uint64]time.Duration, own bool) []time.Duration {
+// handoffs pairs each drain with what ran next, also where a partition has
+// moved more than once since it was last looked at.
+func (f *fleet) handoffs(logged map[uint64]time.Duration, own bool) []time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	maps.Copy(f.logged, logged)
+	from := f.logged
+	if !own {
+		from = f.drained
+	}
 	var took []time.Duration
-	for p, o := range f.running {
-		if o.token == before[p].token {
-			continue
+	for p, starts := range f.starts {
+		// Processes tell at their own pace.
+		slices.SortFunc(starts, func(a, b start) int { return cmp.Compare(a.token, b.token) })
+		for i, s := range starts[1:] {
+			if at, ok := from[starts[i].token]; ok {
+				took = append(took, s.at-at)
+			}
 		}
-		from, ok := logged[before[p].token]
-		if !own {
-			from, ok = f.drained[before[p].token]
-		}
-		if ok {
-			took = append(took, o.at-from)
-		}
+		f.starts[p] = starts[len(starts)-1:]
 	}
 	return took
 }
