@@ -56,8 +56,7 @@ func (s *Server) serveGRPC(ctx context.Context) error {
 	cut := time.AfterFunc(time.Second, s.grpc.Stop)
 	s.grpc.GracefulStop()
 	cut.Stop()
-	<-served
-	return errors.Join(failed, <-apiDone)
+	return errors.Join(failed, <-served, <-apiDone)
 }
 
 func (s *Server) newHTTP() *http.Server {

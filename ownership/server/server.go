@@ -123,7 +123,7 @@ func New(cfg Config) (_ *Server, err error) {
 	if err := s.openGossip(); err != nil {
 		return nil, err
 	}
-	undo = append(undo, func() { s.gossip.Shutdown(context.Background()) })
+	undo = append(undo, func() { _ = s.gossip.Shutdown(context.Background()) })
 	if err := s.openOwnership(); err != nil {
 		return nil, err
 	}

@@ -148,32 +148,32 @@ func (w *simWay) sendLocked(b []byte) {
 
 // takeLocked returns what a reader gets now, or until when it waits (zero: no
 // time is known).
-func (w *simWay) takeLocked(p []byte, now time.Time) (n int, err error, ready bool, until time.Time) {
+func (w *simWay) takeLocked(p []byte, now time.Time) (n int, ready bool, until time.Time, err error) {
 	switch {
 	case w.gone:
-		return 0, net.ErrClosed, true, until
+		return 0, true, until, net.ErrClosed
 	case w.reset:
-		return 0, syscall.ECONNRESET, true, until
+		return 0, true, until, syscall.ECONNRESET
 	case !w.deadline.IsZero() && !now.Before(w.deadline):
-		return 0, os.ErrDeadlineExceeded, true, until
+		return 0, true, until, os.ErrDeadlineExceeded
 	}
 	until = w.deadline
 	if len(w.queue) == 0 {
-		return 0, nil, false, until
+		return 0, false, until, nil
 	}
 	if w.net.stalledLocked(w.from, w.to) {
 		w.net.held++
-		return 0, nil, false, until
+		return 0, false, until, nil
 	}
 	first := &w.queue[0]
 	if first.at.After(now) {
 		if until.IsZero() || first.at.Before(until) {
 			until = first.at
 		}
-		return 0, nil, false, until
+		return 0, false, until, nil
 	}
 	if first.b == nil {
-		return 0, io.EOF, true, until
+		return 0, true, until, io.EOF
 	}
 	for n < len(p) && len(w.queue) > 0 && w.queue[0].b != nil && !w.queue[0].at.After(now) {
 		k := copy(p[n:], w.queue[0].b)
@@ -182,7 +182,7 @@ func (w *simWay) takeLocked(p []byte, now time.Time) (n int, err error, ready bo
 			w.queue = w.queue[1:]
 		}
 	}
-	return n, nil, true, until
+	return n, true, until, nil
 }
 
 func (w *simWay) read(p []byte) (int, error) {
@@ -192,7 +192,7 @@ func (w *simWay) read(p []byte) (int, error) {
 	for {
 		w.net.mu.Lock()
 		now := time.Now()
-		n, err, ready, until := w.takeLocked(p, now)
+		n, ready, until, err := w.takeLocked(p, now)
 		if ready {
 			w.net.mu.Unlock()
 			return n, err

@@ -98,7 +98,7 @@ func (e *engine) end(x ended) {
 	l, cause := x.lease, x.lease.slot.cause
 	l.cancel(cause)
 	at := x.at
-	if cause != ErrReturned {
+	if !errors.Is(cause, ErrReturned) {
 		at = e.tenure.clock.Now() // the context was live until here
 		e.metrics.Lost(lostLabel(cause))
 	}

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"errors"
 	"log/slog"
 	"time"
 
@@ -248,7 +249,7 @@ func (c *core) overrunning(now reading) {
 		c.out.overrun = append(c.out.overrun, overrun{l, now.boot - l.slot.endedAt})
 		sp := l.space
 		if sp.held[l.partition] == l {
-			if l.slot.cause == ErrExpired {
+			if errors.Is(l.slot.cause, ErrExpired) {
 				// Time has ended it at the servers, or is about to. Holding on
 				// would keep the partition from everybody for as long as the
 				// session lives.

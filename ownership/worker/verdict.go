@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
@@ -58,16 +59,16 @@ func causeOf(word string) error {
 
 // lostLabel is the word for a cause in the metrics.
 func lostLabel(cause error) string {
-	switch cause {
-	case ErrExpired:
+	switch {
+	case errors.Is(cause, ErrExpired):
 		return "expired"
-	case ErrDrainTimeout:
+	case errors.Is(cause, ErrDrainTimeout):
 		return "drain_timeout"
-	case ErrSuperseded:
+	case errors.Is(cause, ErrSuperseded):
 		return "superseded"
-	case ErrEvicted:
+	case errors.Is(cause, ErrEvicted):
 		return "evicted"
-	case ErrShutdown:
+	case errors.Is(cause, ErrShutdown):
 		return "shutdown"
 	}
 	return "revoked"

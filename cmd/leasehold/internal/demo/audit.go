@@ -25,7 +25,7 @@ func (l *Ledger) Audit(ctx context.Context, src *Source, last int64) (Audit, err
 	if err != nil {
 		return Audit{}, fmt.Errorf("read ledger: %w", err)
 	}
-	defer rows.Close() //nolint:errcheck // reading only; rows.Err is looked at
+	defer rows.Close() // reading only; rows.Err is looked at
 	a := newAuditor(src, last)
 	for rows.Next() {
 		var o Order
