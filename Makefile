@@ -20,11 +20,13 @@ all: build test
 build: ## one static binary in bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/leasehold
 
+# One package at a time: several start clusters of real processes, and on two
+# cores they would disturb each other's elections.
 test: ## all tests, under ten minutes on two cores
-	$(GO) test -timeout 15m ./...
+	$(GO) test -p 1 -timeout 15m ./...
 
 race: ## the packages with goroutines under the race detector
-	$(GO) test -race -timeout 25m ./...
+	$(GO) test -race -p 1 -timeout 25m ./...
 
 lint: ## gofmt, vet and golangci-lint (fetched as a Go module, pinned)
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "not gofmt-ed:"; gofmt -l $$(git ls-files '*.go'); exit 1; }

@@ -145,7 +145,9 @@ func TestCleanLeaveMovesOnlyTheLeaversPartitions(t *testing.T) {
 func TestJoinWaitsForQuietAndMovesAFewAtATime(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *testStore, c *Controller, f *fleet) {
 		const partitions = 90
-		ks := s.keyspace("orders", partitions, nil)
+		// Both are there before anything is handed out: what had to be evened out
+		// between them would be in its cool-down.
+		ks := s.keyspace("orders", partitions, func(x *state.Settings) { x.InitialDelay = time.Second })
 		s.open("a", 0, "orders")
 		s.open("b", 0, "orders")
 		pass(10 * time.Second)
