@@ -29,6 +29,20 @@ var allowed = map[string][]string{
 	"ownership/bootclock":                      {},
 	"ownership/fence":                          {},
 	"ownership/fence/sqlfence":                 {"ownership/fence"},
+	"ownership/fence/pgxfence":                 {"ownership/fence", "ownership/fence/sqlfence"},
+	"ownership/fence/sqljob":                   {"ownership/fence", "ownership/fence/sqlfence"},
+	"ownership/fence/sqlonce":                  {"ownership/fence", "ownership/fence/sqlfence"},
+	"ownership/fence/redisfence":               {"ownership/fence"},
+	"ownership/fence/httpfence":                {"ownership/fence"},
+	"ownership/fence/grpcfence":                {"ownership/fence"},
+	"ownership/fence/objectfence":              {"ownership/fence"},
+	"ownership/fence/fencetest":                {"ownership/fence"},
+	"ownership/internal/dbtest":                {},
+	"ownership/router":                         {"ownership/client", "ownership/leaseholdv1", "ring/keyrange", "metrics"},
+	"ownership/workertest":                     {"ownership/worker", "ownership/client", "ownership/leaseholdv1", "ownership/fence", "ownership/bootclock", "ring/keyrange"},
+	"ownership/examples/outbox":                {"ownership/worker", "ownership/fence", "ownership/fence/sqlfence", "ownership/fence/httpfence"},
+	"ownership/examples/cron":                  {"ownership/worker", "ownership/fence", "ownership/fence/sqlfence", "ownership/fence/sqlonce", "ring/keyrange"},
+	"ownership/examples/actors":                {"ownership/worker", "ownership/router", "ownership/fence", "ownership/fence/sqlfence", "ownership/fence/httpfence"},
 	"raftstore":                                {"raftstore/state", "metrics"},
 	"ring/gossip":                              {"metrics"},
 	"ownership/controller":                     {"raftstore", "raftstore/state", "ring", "ring/gossip", "metrics"},
@@ -41,6 +55,7 @@ var allowed = map[string][]string{
 	"cmd/leasehold/internal/bench":             {"ownership/worker", "ownership/client", "ownership/fence", "ownership/bootclock", "ownership/leaseholdv1", "metrics", "cmd/leasehold/internal/cluster", "cmd/leasehold/internal/latency"},
 	"cmd/leasehold/internal/cluster":           {"ownership/client", "ownership/leaseholdv1", "ownership/bootclock"},
 	"cmd/leasehold/internal/latency":           {},
+	"cmd/leasehold/internal/sidecar":           {"ownership/worker", "ownership/fence", "ownership/bootclock"},
 }
 
 // linked is what users compile into their own programs, with the third-party

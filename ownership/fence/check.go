@@ -43,8 +43,7 @@ func Sorted(stamps []Stamp) []Stamp {
 	out := slices.Clone(stamps)
 	slices.SortFunc(out, func(a, b Stamp) int {
 		return cmp.Or(
-			cmp.Compare(a.Keyspace, b.Keyspace),
-			cmp.Compare(a.Partition, b.Partition),
+			a.Key().Compare(b.Key()),
 			cmp.Compare(b.Token, a.Token),
 			cmp.Compare(a.Owner, b.Owner),
 		)

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/leasehold-dev/leasehold/ownership/fence"
 	"pgregory.net/rapid"
@@ -75,7 +77,7 @@ func TestInvalidStampChangesNothing(t *testing.T) {
 			t.Errorf("do %+v: got %v, want ErrInvalid", s, err)
 		}
 	}
-	if m := g.Seen("orders", 17); m != (fence.Mark{}) {
+	if m := g.Seen(fence.Key{Keyspace: "orders", Partition: 17}); m != (fence.Mark{}) {
 		t.Errorf("an invalid claim left %+v behind", m)
 	}
 }
@@ -123,7 +125,7 @@ func TestClaimIsPerStamp(t *testing.T) {
 		ce.Refused[1].Partition != 2 || ce.Refused[1].Reason != fence.ReasonStale {
 		t.Errorf("refused %v, %v", ce.Refused[0], ce.Refused[1])
 	}
-	if g.Seen("k", 3) != (fence.Mark{Token: 20, Owner: "b"}) || g.Seen("k", 4) != (fence.Mark{Token: 8, Owner: "b"}) {
+	if g.Seen(fence.Key{Keyspace: "k", Partition: 3}) != (fence.Mark{Token: 20, Owner: "b"}) || g.Seen(fence.Key{Keyspace: "k", Partition: 4}) != (fence.Mark{Token: 8, Owner: "b"}) {
 		t.Error("a refused neighbour kept others from being claimed")
 	}
 	if n.Checks() != 7 || n.Rejections() != 2 || n.OtherOwner() != 1 {
@@ -185,7 +187,7 @@ func TestAcceptedTokensNeverFall(t *testing.T) {
 				}
 			}
 			for _, s := range batch {
-				before, after := best[key{s.Partition}], g.Seen("k", s.Partition)
+				before, after := best[key{s.Partition}], g.Seen(fence.Key{Keyspace: "k", Partition: s.Partition})
 				if after.Token < before.Token || after.Token == before.Token && after.Owner != before.Owner {
 					t.Fatalf("mark went from %+v to %+v", before, after)
 				}
@@ -198,7 +200,7 @@ func TestAcceptedTokensNeverFall(t *testing.T) {
 				}
 			}
 			for _, s := range batch {
-				best[key{s.Partition}] = g.Seen("k", s.Partition)
+				best[key{s.Partition}] = g.Seen(fence.Key{Keyspace: "k", Partition: s.Partition})
 			}
 		}
 	})
@@ -218,5 +220,41 @@ func TestSorted(t *testing.T) {
 	}
 	if in[0].Keyspace != "b" {
 		t.Error("the argument was reordered")
+	}
+}
+
+// A named resource has one mark, whichever keyspace the lease is of.
+func TestResourceIsKeptUnderItsNameAlone(t *testing.T) {
+	g := fence.NewMemory(nil)
+	ctx := context.Background()
+	printer := func(keyspace string, partition uint32, token fence.Token) fence.Stamp {
+		return fence.Stamp{Keyspace: keyspace, Partition: partition, Token: token, Owner: "a", Resource: `the "printer" – ünï`}
+	}
+	if err := g.Claim(ctx, []fence.Stamp{printer("orders", 1, 20)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Claim(ctx, []fence.Stamp{printer("billing", 9, 19)}); !errors.Is(err, fence.ErrStale) {
+		t.Errorf("an older token of another keyspace: got %v, want ErrStale", err)
+	}
+	if err := g.Claim(ctx, []fence.Stamp{{Keyspace: "orders", Partition: 1, Token: 5, Owner: "a"}}); err != nil {
+		t.Errorf("the partition itself has a mark of its own: %v", err)
+	}
+	for _, bad := range []string{strings.Repeat("x", fence.MaxResourceLen+1), strings.Repeat("x", 1<<20), "a\x00b", "\xff"} {
+		s := printer("orders", 1, 30)
+		s.Resource = bad
+		err := g.Claim(ctx, []fence.Stamp{s})
+		if !errors.Is(err, fence.ErrInvalid) || len(err.Error()) > 300 {
+			t.Errorf("resource of %d bytes: got %.80v (%d bytes), want a short ErrInvalid", len(bad), err, len(err.Error()))
+		}
+	}
+}
+
+func TestContextCarriesTheStamp(t *testing.T) {
+	if _, ok := fence.FromContext(context.Background()); ok {
+		t.Error("an empty context has a stamp")
+	}
+	ctx := fence.NewContext(context.Background(), stamp(7, "a"), 3*time.Second)
+	if s, ok := fence.FromContext(ctx); !ok || s != stamp(7, "a") || fence.TTLFromContext(ctx) != 3*time.Second {
+		t.Errorf("got %v, %v, %v", s, ok, fence.TTLFromContext(ctx))
 	}
 }

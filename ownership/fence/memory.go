@@ -13,12 +13,7 @@ type Memory struct {
 	counter Counter
 
 	mu    sync.Mutex // guards the map, never held while a write runs
-	marks map[memoryKey]*memoryMark
-}
-
-type memoryKey struct {
-	keyspace  string
-	partition uint32
+	marks map[Key]*memoryMark
 }
 
 type memoryMark struct {
@@ -28,13 +23,12 @@ type memoryMark struct {
 
 // NewMemory returns a guard that has seen nothing. The counter may be nil.
 func NewMemory(c Counter) *Memory {
-	return &Memory{counter: c, marks: make(map[memoryKey]*memoryMark)}
+	return &Memory{counter: c, marks: make(map[Key]*memoryMark)}
 }
 
-func (m *Memory) record(keyspace string, partition uint32) *memoryMark {
+func (m *Memory) record(k Key) *memoryMark {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	k := memoryKey{keyspace, partition}
 	r := m.marks[k]
 	if r == nil {
 		r = &memoryMark{}
@@ -54,7 +48,7 @@ func (m *Memory) Claim(ctx context.Context, stamps []Stamp) error {
 	var refused []*StaleError
 	for _, s := range Sorted(stamps) {
 		var stale *StaleError
-		if errors.As(m.record(s.Keyspace, s.Partition).do(s, nil), &stale) {
+		if errors.As(m.record(s.Key()).do(s, nil), &stale) {
 			refused = append(refused, stale)
 		}
 	}
@@ -76,7 +70,7 @@ func (m *Memory) Do(s Stamp, write func() error) error {
 		return err
 	}
 	var result error
-	err := m.record(s.Keyspace, s.Partition).do(s, func() { result = write() })
+	err := m.record(s.Key()).do(s, func() { result = write() })
 	Count(m.counter, 1, err)
 	if err != nil {
 		return err
@@ -84,9 +78,9 @@ func (m *Memory) Do(s Stamp, write func() error) error {
 	return result
 }
 
-// Seen returns the highest token accepted for a partition and whose it is.
-func (m *Memory) Seen(keyspace string, partition uint32) Mark {
-	r := m.record(keyspace, partition)
+// Seen returns the highest token accepted under a key and whose it is.
+func (m *Memory) Seen(k Key) Mark {
+	r := m.record(k)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.mark

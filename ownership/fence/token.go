@@ -1,9 +1,12 @@
 package fence
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
+	"unicode/utf8"
 )
 
 // Token is a fencing token. Tokens are issued in rising order, across the
@@ -24,11 +27,54 @@ type Stamp struct {
 	Partition uint32
 	Token     Token
 	Owner     string // the worker's id
+
+	// Resource names what is written, where that is not the partition itself;
+	// usually empty. The mark is then kept under this name alone, whatever the
+	// keyspace and the partition are: tokens rise across the whole cluster, so
+	// leases of two keyspaces may share a resource, one after the other. Valid
+	// UTF-8 without NUL, at most MaxResourceLen bytes.
+	Resource string
+}
+
+// MaxResourceLen is the longest name of a resource, in bytes: short enough to
+// be a key in every database.
+const MaxResourceLen = 255
+
+// Key is what a guard keeps a mark of.
+type Key struct {
+	Resource  string // alone, if it is not empty
+	Keyspace  string
+	Partition uint32
+}
+
+// Key returns what the stamp is compared under.
+func (s Stamp) Key() Key {
+	if s.Resource != "" {
+		return Key{Resource: s.Resource}
+	}
+	return Key{Keyspace: s.Keyspace, Partition: s.Partition}
+}
+
+// String is for messages: "orders/17", or the resource's name in quotes.
+func (k Key) String() string {
+	if k.Resource != "" {
+		return strconv.Quote(k.Resource)
+	}
+	return k.Keyspace + "/" + strconv.FormatUint(uint64(k.Partition), 10)
+}
+
+// Compare orders keys, as Sorted does.
+func (k Key) Compare(o Key) int {
+	return cmp.Or(
+		cmp.Compare(k.Resource, o.Resource),
+		cmp.Compare(k.Keyspace, o.Keyspace),
+		cmp.Compare(k.Partition, o.Partition),
+	)
 }
 
 // String is for messages: "orders/17 token 33 of w2".
 func (s Stamp) String() string {
-	return fmt.Sprintf("%s/%d token %d of %s", s.Keyspace, s.Partition, s.Token, s.Owner)
+	return fmt.Sprintf("%s token %d of %s", s.Key(), s.Token, s.Owner)
 }
 
 // ErrInvalid is matched by every error about a stamp that can belong to no
@@ -47,6 +93,10 @@ func (s Stamp) Validate() error {
 		return fmt.Errorf("%w: token of %s/%d is 0, which was never issued", ErrInvalid, s.Keyspace, s.Partition)
 	case s.Token > MaxToken:
 		return fmt.Errorf("%w: token %d of %s/%d is above %d", ErrInvalid, s.Token, s.Keyspace, s.Partition, MaxToken)
+	case len(s.Resource) > MaxResourceLen:
+		return fmt.Errorf("%w: resource %.40q… of %s/%d has %d bytes, want at most %d", ErrInvalid, s.Resource, s.Keyspace, s.Partition, len(s.Resource), MaxResourceLen)
+	case !utf8.ValidString(s.Resource) || strings.ContainsRune(s.Resource, 0):
+		return fmt.Errorf("%w: resource %.40q of %s/%d is not UTF-8 without NUL", ErrInvalid, s.Resource, s.Keyspace, s.Partition)
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ func TestNoClaimNoStart(t *testing.T) {
 			return seen.Claim(ctx, stamps)
 		})
 		b.run(func(ctx context.Context, l *Lease) error {
-			if !errors.Is(fence.Check(seen.Seen("orders", l.Partition()), fence.Stamp{
+			if !errors.Is(fence.Check(seen.Seen(fence.Key{Keyspace: "orders", Partition: l.Partition()}), fence.Stamp{
 				Keyspace: "orders", Partition: l.Partition(), Token: l.Token() - 1, Owner: "zombie"}), fence.ErrStale) {
 				wrong++
 			}

@@ -42,7 +42,7 @@ func TestAnyPoolSize(t *testing.T) {
 				t.Errorf("%d of %d writes came after a higher token", bad, writes)
 			}
 			for p, last := range map[uint32]fence.Token{0: 8 + 8*14, 1: 8 + 8*13} {
-				if m, err := f.Seen(t.Context(), "orders", p); err != nil || m.Token != last {
+				if m, err := f.Seen(t.Context(), fence.Key{Keyspace: "orders", Partition: p}); err != nil || m.Token != last {
 					t.Errorf("partition %d: %v, %v; want token %d", p, m, err, last)
 				}
 			}

@@ -246,16 +246,16 @@ func scan(ctx context.Context, q querier, marks map[uint32]fence.Mark, query str
 	return rows.Err()
 }
 
-// Seen returns what the table has accepted for a partition, the zero Mark if
+// Seen returns what the table has accepted under a key, the zero Mark if
 // nothing. It is for people and tests; a write must use Guard.
-func (f *Fence) Seen(ctx context.Context, keyspace string, partition uint32) (fence.Mark, error) {
+func (f *Fence) Seen(ctx context.Context, k fence.Key) (fence.Mark, error) {
 	d, err := f.dialect.statements()
 	if err != nil {
 		return fence.Mark{}, err
 	}
 	marks := map[uint32]fence.Mark{}
-	if err := scan(ctx, f.db, marks, d.lookup(1), []any{keyspace, int64(partition)}); err != nil {
-		return fence.Mark{}, fmt.Errorf("look up token of %s/%d: %w", keyspace, partition, err)
+	if err := scan(ctx, f.db, marks, d.lookup(1), []any{k.Keyspace, int64(k.Partition)}); err != nil {
+		return fence.Mark{}, fmt.Errorf("look up token of %s: %w", k, err)
 	}
-	return marks[partition], nil
+	return marks[k.Partition], nil
 }

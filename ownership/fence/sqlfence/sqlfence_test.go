@@ -67,7 +67,7 @@ func TestTextColumnIsRefused(t *testing.T) {
 			t.Errorf("guard with %q: %v", typ, err)
 		}
 		tx.Rollback()
-		if m, err := f.Seen(t.Context(), "orders", 1); err != nil || m != (fence.Mark{}) {
+		if m, err := f.Seen(t.Context(), fence.Key{Keyspace: "orders", Partition: 1}); err != nil || m != (fence.Mark{}) {
 			t.Errorf("with %q the table holds %v, %v", typ, m, err)
 		}
 	}
@@ -137,7 +137,7 @@ func TestTokensNearTheTop(t *testing.T) {
 		}
 		wantReason(t, write(ctx, db, f, at(1, tok-1, "a")), fence.ReasonStale)
 	}
-	if m, err := f.Seen(ctx, "orders", 1); err != nil || m.Token != 9007199254740991 {
+	if m, err := f.Seen(ctx, fence.Key{Keyspace: "orders", Partition: 1}); err != nil || m.Token != 9007199254740991 {
 		t.Errorf("got %v, %v", m, err)
 	}
 	if err := write(ctx, db, f, at(1, top+1, "a")); !errors.Is(err, fence.ErrInvalid) {
@@ -257,7 +257,7 @@ func TestCancelledClaimChangesNothing(t *testing.T) {
 	if err := f.Claim(ctx, []fence.Stamp{at(1, 1, "a")}); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
-	if m, _ := f.Seen(t.Context(), "orders", 1); m != (fence.Mark{}) {
+	if m, _ := f.Seen(t.Context(), fence.Key{Keyspace: "orders", Partition: 1}); m != (fence.Mark{}) {
 		t.Errorf("the table holds %v", m)
 	}
 }
@@ -273,7 +273,7 @@ func TestNamesAreBytes(t *testing.T) {
 		}
 	}
 	for i, name := range names {
-		m, err := f.Seen(t.Context(), name, 1)
+		m, err := f.Seen(t.Context(), fence.Key{Keyspace: name, Partition: 1})
 		if err != nil || m != (fence.Mark{Token: fence.Token(100 - i), Owner: name}) {
 			t.Errorf("%q: %v, %v", name, m, err)
 		}
@@ -309,9 +309,9 @@ func TestSameVerdictsAsTheRule(t *testing.T) {
 				rt.Fatalf("database: %s\nrule:     %s", describe(got), describe(want))
 			}
 			for p := range uint32(4) {
-				m, err := f.Seen(t.Context(), keyspace, p)
-				if err != nil || m != model.Seen(keyspace, p) {
-					rt.Fatalf("partition %d: %v, %v; want %v", p, m, err, model.Seen(keyspace, p))
+				m, err := f.Seen(t.Context(), fence.Key{Keyspace: keyspace, Partition: p})
+				if err != nil || m != model.Seen(fence.Key{Keyspace: keyspace, Partition: p}) {
+					rt.Fatalf("partition %d: %v, %v; want %v", p, m, err, model.Seen(fence.Key{Keyspace: keyspace, Partition: p}))
 				}
 			}
 		}
@@ -356,7 +356,7 @@ func TestDeferredTransactionFailsCleanly(t *testing.T) {
 	if err == nil || errors.Is(err, fence.ErrStale) {
 		t.Fatalf("got %v, want the database's refusal to turn a reader into a writer", err)
 	}
-	if m, _ := f.Seen(t.Context(), "orders", 1); m.Token != 2 {
+	if m, _ := f.Seen(t.Context(), fence.Key{Keyspace: "orders", Partition: 1}); m.Token != 2 {
 		t.Errorf("the table holds %v", m)
 	}
 }
