@@ -60,8 +60,7 @@ type Shared struct {
 	err  error
 }
 
-// SharedPostgreSQL, SharedMariaDB and SharedRedis name the server and its
-// settings; nothing is started yet.
+// SharedPostgreSQL names the server and its settings; nothing is started yet.
 func SharedPostgreSQL(settings ...string) *Shared {
 	return &Shared{start: func() (*Instance, error) { return startPostgreSQL(settings) }}
 }
