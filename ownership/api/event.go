@@ -23,6 +23,9 @@ const (
 	// aheadFor is how long a watch waits for this server to reach a revision or
 	// a keyspace that the caller has seen at another one.
 	aheadFor = 2 * time.Second
+	// Bounds of a heartbeat that a watch asks for.
+	minHeartbeat = 100 * time.Millisecond
+	maxHeartbeat = time.Minute
 )
 
 // events is EventService.
@@ -98,6 +101,7 @@ func (a *events) ListEvents(ctx context.Context, r *pb.ListEventsRequest) (*pb.L
 		since = a.cfg.Wall().UnixMilli() - r.GetSinceMs()
 	}
 	var found []state.Event
+	var endpoints []string
 	resp := &pb.ListEventsResponse{}
 	err = a.cfg.Store.Read(ctx, func(s *state.State) {
 		a.names.learn(s)
@@ -111,6 +115,7 @@ func (a *events) ListEvents(ctx context.Context, r *pb.ListEventsRequest) (*pb.L
 			}
 			return len(found) < limit
 		})
+		endpoints = endpointsOf(s, found, nil)
 	})
 	if err != nil {
 		return nil, err
@@ -121,7 +126,7 @@ func (a *events) ListEvents(ctx context.Context, r *pb.ListEventsRequest) (*pb.L
 		}
 	}
 	for i := len(found) - 1; i >= 0; i-- {
-		resp.Items = append(resp.Items, a.eventOf(&found[i]))
+		resp.Items = append(resp.Items, a.eventOf(&found[i], endpoints[i]))
 	}
 	return resp, nil
 }
@@ -165,57 +170,99 @@ func (a *events) wanted(ev *state.Event, r *pb.ListEventsRequest) bool {
 		(r.GetCause() == "" || causeName(ev.Cause) == r.GetCause())
 }
 
+// endpointsOf appends, for each event, where the owner that it names is reached
+// if it is a grant, and "" otherwise. A session keeps its endpoint for life.
+func endpointsOf(s *state.State, evs []state.Event, buf []string) []string {
+	for i := range evs {
+		endpoint := ""
+		if evs[i].Kind == state.KindGrant {
+			if sess, ok := s.Session(evs[i].Session); ok {
+				endpoint = sess.Endpoint
+			}
+		}
+		buf = append(buf, endpoint)
+	}
+	return buf
+}
+
 // WatchEvents sends events from this server's own log as they are applied.
 func (a *events) WatchEvents(r *pb.WatchEventsRequest, ss pb.EventService_WatchEventsServer) error {
 	return a.watch(ss.Context(), r, ss.Send)
 }
 
 func (a *events) watch(ctx context.Context, r *pb.WatchEventsRequest, send func(*pb.WatchEventsResponse) error) error {
+	beat, err := heartbeatOf(r)
+	if err != nil {
+		return err
+	}
+	defer beat.Stop()
 	wake := make(chan struct{}, 1)
 	defer a.cfg.Store.Notify(wake)()
 	after, err := a.watchFrom(ctx, r, wake)
 	if err != nil {
 		return err
 	}
+	tell := func(items []*pb.Event) error {
+		return send(&pb.WatchEventsResponse{Items: items, Revision: after, AgeMs: a.age().Milliseconds()})
+	}
 	// At once, so that the caller knows where it stands.
-	if err := send(&pb.WatchEventsResponse{Revision: after}); err != nil {
+	if err := tell(nil); err != nil {
 		return err
 	}
 	told := after
 	var buf []state.Event
+	var endpoints []string
 	for {
 		a.cfg.Store.View(func(s *state.State) {
+			buf, endpoints = buf[:0], endpoints[:0]
 			if after < s.Revision() {
-				buf, err = s.Events(after, eventsPerMessage, buf[:0])
+				buf, err = s.Events(after, eventsPerMessage, buf)
+				endpoints = endpointsOf(s, buf, endpoints)
 				a.names.learnOf(s, buf)
-				return
 			}
-			buf = buf[:0]
 		})
 		if err != nil {
 			return err // compacted, with the revision to resume from
 		}
 		if len(buf) == 0 {
-			if err := a.waitFor(ctx, wake); err != nil {
+			due, err := a.waitFor(ctx, wake, beat.C)
+			if err == nil && due {
+				told, err = after, tell(nil)
+			}
+			if err != nil {
 				return err
 			}
 			continue
 		}
 		after = buf[len(buf)-1].Revision
-		m := &pb.WatchEventsResponse{Revision: after}
+		var items []*pb.Event
 		for i := range buf {
 			if r.GetKeyspace() == "" || a.names.of(buf[i].Keyspace) == r.GetKeyspace() {
-				m.Items = append(m.Items, a.eventOf(&buf[i]))
+				items = append(items, a.eventOf(&buf[i], endpoints[i]))
 			}
 		}
-		if len(m.Items) == 0 && after-told < eventsPerMessage {
+		if len(items) == 0 && after-told < eventsPerMessage {
 			continue // nothing for this caller, and not far behind
 		}
-		if err := send(m); err != nil {
+		if err := tell(items); err != nil {
 			return err
 		}
 		told = after
 	}
+}
+
+// heartbeatOf is a ticker of what the caller asked for, or one that never ticks.
+func heartbeatOf(r *pb.WatchEventsRequest) (*time.Ticker, error) {
+	ms := r.GetHeartbeatMs()
+	if ms != 0 && (ms < minHeartbeat.Milliseconds() || ms > maxHeartbeat.Milliseconds()) {
+		return nil, invalid("heartbeat_ms", strconv.FormatInt(ms, 10), fmt.Sprintf("want 0 (none), or %d to %d", minHeartbeat.Milliseconds(), maxHeartbeat.Milliseconds()))
+	}
+	if ms == 0 {
+		beat := time.NewTicker(maxHeartbeat)
+		beat.Stop()
+		return beat, nil
+	}
+	return time.NewTicker(time.Duration(ms) * time.Millisecond), nil
 }
 
 // watchFrom checks the request and returns the revision to go on from.
@@ -263,22 +310,26 @@ func (a *events) watchFrom(ctx context.Context, r *pb.WatchEventsRequest, wake <
 	}
 }
 
-func (a *events) waitFor(ctx context.Context, wake <-chan struct{}) error {
+// waitFor returns when something was applied, or when a heartbeat is due.
+func (a *events) waitFor(ctx context.Context, wake <-chan struct{}, beat <-chan time.Time) (due bool, err error) {
 	select {
 	case <-wake:
-		return nil
+		return false, nil
+	case <-beat:
+		return true, nil
 	case <-a.stopping:
-		return errShuttingDown()
+		return false, errShuttingDown()
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return false, context.Cause(ctx)
 	}
 }
 
-func (a *events) eventOf(ev *state.Event) *pb.Event {
+func (a *events) eventOf(ev *state.Event, endpoint string) *pb.Event {
 	m := &pb.Event{
 		Revision: ev.Revision, Index: ev.Index, Time: timestamppb.New(time.UnixMilli(ev.Wall)),
 		Kind: ev.Kind.String(), Keyspace: a.names.of(ev.Keyspace), Worker: ev.Worker, From: ev.From,
 		SessionId: uint64(ev.Session), Token: uint64(ev.Token), Cause: causeName(ev.Cause),
+		Endpoint: endpoint, KeyspaceId: uint32(ev.Keyspace),
 	}
 	if aboutPartition(ev.Kind) {
 		p := ev.Partition

@@ -110,3 +110,64 @@ func TestTooOldAWatchIsToldWhereToGoOn(t *testing.T) {
 		t.Errorf("the newest five: %v, %v", list, err)
 	}
 }
+
+// A router learns where the owner is from the grant itself, at any server, and
+// which keyspace of a name it was.
+func TestGrantsNameTheEndpointAndTheKeyspace(t *testing.T) {
+	c := startCluster(t, 3)
+	conn := c.leader(t).dial(t)
+	ks := createKeyspace(t, conn, "orders", 4)
+	open := openRequest(11, "w1", "orders")
+	open.GetOpen().Endpoint = "10.0.0.1:9000"
+	w := dialWorker(t, conn, open)
+	w.until(func(*pb.AttachResponse) bool { return len(w.held) == 4 })
+	stream, err := pb.NewEventServiceClient(c.follower(t).dial(t)).WatchEvents(t.Context(), &pb.WatchEventsRequest{AfterRevision: 1, Keyspace: "orders"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for grants := 0; grants < 4; {
+		m, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, ev := range m.GetItems() {
+			want := ""
+			if ev.GetKind() == "grant" {
+				grants++
+				want = "10.0.0.1:9000"
+			}
+			if ev.GetEndpoint() != want || ev.GetKeyspaceId() != ks.GetId() {
+				t.Errorf("event %v, want endpoint %q and keyspace %d", ev, want, ks.GetId())
+			}
+		}
+	}
+	list, err := pb.NewEventServiceClient(conn).ListEvents(t.Context(), &pb.ListEventsRequest{Keyspace: "orders", Partition: ptr(uint32(0))})
+	if err != nil || len(list.GetItems()) != 1 || list.GetItems()[0].GetEndpoint() != "10.0.0.1:9000" {
+		t.Errorf("listed %v, %v", list, err)
+	}
+}
+
+// A quiet watch cannot be told from a dead one, unless it asks for heartbeats.
+func TestAQuietWatchHasAPulse(t *testing.T) {
+	c := startCluster(t, 3)
+	s := c.follower(t)
+	watch := func(heartbeat int64) (*pb.WatchEventsResponse, error) {
+		stream, err := pb.NewEventServiceClient(s.dial(t)).WatchEvents(t.Context(), &pb.WatchEventsRequest{HeartbeatMs: heartbeat})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m, err := stream.Recv(); err != nil {
+			return m, err
+		}
+		return stream.Recv()
+	}
+	m, err := watch(100)
+	if err != nil || len(m.GetItems()) != 0 || m.GetRevision() == 0 || m.GetAgeMs() > 5000 {
+		t.Errorf("heartbeat %v, %v", m, err)
+	}
+	for _, bad := range []int64{-1, 1, 99, 60_001} {
+		if _, err := watch(bad); status.Code(err) != codes.InvalidArgument || pb.DetailOf(err).GetField() != "heartbeat_ms" {
+			t.Errorf("heartbeat_ms %d: %v", bad, err)
+		}
+	}
+}

@@ -2165,18 +2165,22 @@ func (x *EvictWorkerRequest) GetId() string {
 }
 
 type Event struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Revision      uint64                 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
-	Index         uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
-	Time          *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=time,proto3" json:"time,omitempty"` // the leader's clock, for display only
-	Kind          string                 `protobuf:"bytes,4,opt,name=kind,proto3" json:"kind,omitempty"` // grant, release, revoke, expire, drain, session_open, …
-	Keyspace      string                 `protobuf:"bytes,5,opt,name=keyspace,proto3" json:"keyspace,omitempty"`
-	Partition     *uint32                `protobuf:"varint,6,opt,name=partition,proto3,oneof" json:"partition,omitempty"`
-	Worker        string                 `protobuf:"bytes,7,opt,name=worker,proto3" json:"worker,omitempty"`
-	From          string                 `protobuf:"bytes,8,opt,name=from,proto3" json:"from,omitempty"` // previous owner
-	SessionId     uint64                 `protobuf:"varint,9,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	Token         uint64                 `protobuf:"varint,10,opt,name=token,proto3" json:"token,omitempty"`
-	Cause         string                 `protobuf:"bytes,11,opt,name=cause,proto3" json:"cause,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Revision  uint64                 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	Index     uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
+	Time      *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=time,proto3" json:"time,omitempty"` // the leader's clock, for display only
+	Kind      string                 `protobuf:"bytes,4,opt,name=kind,proto3" json:"kind,omitempty"` // grant, release, revoke, expire, drain, session_open, …
+	Keyspace  string                 `protobuf:"bytes,5,opt,name=keyspace,proto3" json:"keyspace,omitempty"`
+	Partition *uint32                `protobuf:"varint,6,opt,name=partition,proto3,oneof" json:"partition,omitempty"`
+	Worker    string                 `protobuf:"bytes,7,opt,name=worker,proto3" json:"worker,omitempty"`
+	From      string                 `protobuf:"bytes,8,opt,name=from,proto3" json:"from,omitempty"` // previous owner
+	SessionId uint64                 `protobuf:"varint,9,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	Token     uint64                 `protobuf:"varint,10,opt,name=token,proto3" json:"token,omitempty"`
+	Cause     string                 `protobuf:"bytes,11,opt,name=cause,proto3" json:"cause,omitempty"`
+	// Of the new owner, for a grant; empty when it has none, or when its session
+	// has ended meanwhile: then an event that ends the lease follows.
+	Endpoint      string `protobuf:"bytes,12,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	KeyspaceId    uint32 `protobuf:"varint,13,opt,name=keyspace_id,json=keyspaceId,proto3" json:"keyspace_id,omitempty"` // a name may be used again, an id never is
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2286,6 +2290,20 @@ func (x *Event) GetCause() string {
 		return x.Cause
 	}
 	return ""
+}
+
+func (x *Event) GetEndpoint() string {
+	if x != nil {
+		return x.Endpoint
+	}
+	return ""
+}
+
+func (x *Event) GetKeyspaceId() uint32 {
+	if x != nil {
+		return x.KeyspaceId
+	}
+	return 0
 }
 
 type ListEventsRequest struct {
@@ -2421,6 +2439,9 @@ type WatchEventsRequest struct {
 	AfterRevision uint64                 `protobuf:"varint,1,opt,name=after_revision,json=afterRevision,proto3" json:"after_revision,omitempty"` // 0: from now
 	Keyspace      string                 `protobuf:"bytes,2,opt,name=keyspace,proto3" json:"keyspace,omitempty"`
 	ClusterId     string                 `protobuf:"bytes,3,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"` // refused when it is another one
+	// Ask for a message at least so often, with no items where nothing has
+	// happened: 0 (none), or 100 to 60,000.
+	HeartbeatMs   int64 `protobuf:"varint,4,opt,name=heartbeat_ms,json=heartbeatMs,proto3" json:"heartbeat_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2476,10 +2497,20 @@ func (x *WatchEventsRequest) GetClusterId() string {
 	return ""
 }
 
+func (x *WatchEventsRequest) GetHeartbeatMs() int64 {
+	if x != nil {
+		return x.HeartbeatMs
+	}
+	return 0
+}
+
 type WatchEventsResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Items         []*Event               `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
-	Revision      uint64                 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"` // everything up to here has been sent
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Items    []*Event               `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	Revision uint64                 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"` // everything up to here has been sent
+	// How old this server's state may be: the time since it last heard from a
+	// leader, 0 on the leader.
+	AgeMs         int64 `protobuf:"varint,3,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2524,6 +2555,13 @@ func (x *WatchEventsResponse) GetItems() []*Event {
 func (x *WatchEventsResponse) GetRevision() uint64 {
 	if x != nil {
 		return x.Revision
+	}
+	return 0
+}
+
+func (x *WatchEventsResponse) GetAgeMs() int64 {
+	if x != nil {
+		return x.AgeMs
 	}
 	return 0
 }
@@ -4132,6 +4170,7 @@ type ErrorDetail struct {
 	Token         uint64 `protobuf:"varint,9,opt,name=token,proto3" json:"token,omitempty"`        // the current one
 	Revision      uint64 `protobuf:"varint,10,opt,name=revision,proto3" json:"revision,omitempty"` // to resume from
 	RetryAfterMs  int64  `protobuf:"varint,11,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
+	Endpoint      string `protobuf:"bytes,12,opt,name=endpoint,proto3" json:"endpoint,omitempty"` // of the owner
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4241,6 +4280,13 @@ func (x *ErrorDetail) GetRetryAfterMs() int64 {
 		return x.RetryAfterMs
 	}
 	return 0
+}
+
+func (x *ErrorDetail) GetEndpoint() string {
+	if x != nil {
+		return x.Endpoint
+	}
+	return ""
 }
 
 var File_ownership_leaseholdv1_leasehold_proto protoreflect.FileDescriptor
@@ -4430,7 +4476,7 @@ const file_ownership_leaseholdv1_leasehold_proto_rawDesc = "" +
 	"\x14UndrainWorkerRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"$\n" +
 	"\x12EvictWorkerRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"\xc1\x02\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"\xfe\x02\n" +
 	"\x05Event\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12.\n" +
@@ -4444,7 +4490,10 @@ const file_ownership_leaseholdv1_leasehold_proto_rawDesc = "" +
 	"session_id\x18\t \x01(\x04R\tsessionId\x12\x14\n" +
 	"\x05token\x18\n" +
 	" \x01(\x04R\x05token\x12\x14\n" +
-	"\x05cause\x18\v \x01(\tR\x05causeB\f\n" +
+	"\x05cause\x18\v \x01(\tR\x05cause\x12\x1a\n" +
+	"\bendpoint\x18\f \x01(\tR\bendpoint\x12\x1f\n" +
+	"\vkeyspace_id\x18\r \x01(\rR\n" +
+	"keyspaceIdB\f\n" +
 	"\n" +
 	"_partition\"\xa7\x01\n" +
 	"\x11ListEventsRequest\x12\x1a\n" +
@@ -4457,15 +4506,17 @@ const file_ownership_leaseholdv1_leasehold_proto_rawDesc = "" +
 	"_partition\"[\n" +
 	"\x12ListEventsResponse\x12)\n" +
 	"\x05items\x18\x01 \x03(\v2\x13.leasehold.v1.EventR\x05items\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"v\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"\x99\x01\n" +
 	"\x12WatchEventsRequest\x12%\n" +
 	"\x0eafter_revision\x18\x01 \x01(\x04R\rafterRevision\x12\x1a\n" +
 	"\bkeyspace\x18\x02 \x01(\tR\bkeyspace\x12\x1d\n" +
 	"\n" +
-	"cluster_id\x18\x03 \x01(\tR\tclusterId\"\\\n" +
+	"cluster_id\x18\x03 \x01(\tR\tclusterId\x12!\n" +
+	"\fheartbeat_ms\x18\x04 \x01(\x03R\vheartbeatMs\"s\n" +
 	"\x13WatchEventsResponse\x12)\n" +
 	"\x05items\x18\x01 \x03(\v2\x13.leasehold.v1.EventR\x05items\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"\xcc\x03\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x15\n" +
+	"\x06age_ms\x18\x03 \x01(\x03R\x05ageMs\"\xcc\x03\n" +
 	"\rAttachRequest\x12/\n" +
 	"\x04open\x18\x01 \x01(\v2\x19.leasehold.v1.OpenSessionH\x00R\x04open\x125\n" +
 	"\x06resume\x18\x02 \x01(\v2\x1b.leasehold.v1.ResumeSessionH\x00R\x06resume\x12?\n" +
@@ -4596,7 +4647,7 @@ const file_ownership_leaseholdv1_leasehold_proto_rawDesc = "" +
 	"\arefused\x18\x02 \x03(\v2\x16.leasehold.v1.LeaseRefR\arefused\"@\n" +
 	"\rSessionClosed\x12/\n" +
 	"\x05error\x18\x01 \x01(\v2\x19.leasehold.v1.ErrorDetailR\x05error\"\x06\n" +
-	"\x04Ping\"\xad\x02\n" +
+	"\x04Ping\"\xc9\x02\n" +
 	"\vErrorDetail\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +
@@ -4610,7 +4661,8 @@ const file_ownership_leaseholdv1_leasehold_proto_rawDesc = "" +
 	"\x05token\x18\t \x01(\x04R\x05token\x12\x1a\n" +
 	"\brevision\x18\n" +
 	" \x01(\x04R\brevision\x12$\n" +
-	"\x0eretry_after_ms\x18\v \x01(\x03R\fretryAfterMs*N\n" +
+	"\x0eretry_after_ms\x18\v \x01(\x03R\fretryAfterMs\x12\x1a\n" +
+	"\bendpoint\x18\f \x01(\tR\bendpoint*N\n" +
 	"\bTakeover\x12\x18\n" +
 	"\x14TAKEOVER_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fTAKEOVER_STRICT\x10\x01\x12\x13\n" +
