@@ -56,7 +56,7 @@ func (e *engine) claim(c *claimer) {
 		for i, l := range batch {
 			stamps[i] = l.Stamp()
 		}
-		err := c.try(e.ctx, stamps)
+		err := c.try(fence.NewContext(e.ctx, fence.Stamp{}, batch[0].TTL()), stamps)
 		if !e.guardCounts.Load() {
 			fence.Count(counter{e.metrics, &e.core.fencing}, len(stamps), err)
 		}

@@ -158,7 +158,7 @@ func (c *core) opened(m *leaseholdv1.SessionOpened, sent, now reading) {
 		c.session.nextAt = now.boot
 		c.log(slog.LevelInfo, "session resumed", "leader", m.GetLeaderId())
 	}
-	c.tenure.set(c.session.until, c.session.confirmed)
+	c.tenure.set(c.session.until, c.session.ttl, c.session.confirmed)
 	joined := make(map[string]bool)
 	for _, k := range m.GetKeyspaces() {
 		joined[k.GetName()] = true
@@ -206,6 +206,7 @@ func (c *core) shorten(ttl time.Duration, now reading) {
 	if c.session.ttl == before {
 		return
 	}
+	c.tenure.ttl.Store(int64(c.session.ttl))
 	if err := c.checkGrace(); err != nil {
 		c.stop(err, ErrShutdown, now)
 	}
@@ -243,7 +244,7 @@ func (c *core) acked(m *leaseholdv1.KeepAliveResponse, now reading) {
 		return
 	}
 	c.index = max(c.index, m.GetIndex())
-	c.tenure.set(s.until, s.confirmed)
+	c.tenure.set(s.until, s.ttl, s.confirmed)
 	c.out.acked = append(c.out.acked, acked{sent.boot, left})
 	if c.overdue && !s.overdue(now.boot) {
 		c.overdue = false

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -111,7 +112,7 @@ func TestLateAndRepeatedGrantsAreIgnored(t *testing.T) {
 	if len(h.started) != 1 || h.started[0].token != 20 {
 		t.Fatalf("started %d handlers", len(h.started))
 	}
-	h.c.returned(h.started[0], "", false, h.now())
+	h.c.returned(h.started[0], result{}, h.now())
 	h.step()
 	h.grant(1, 20) // the list of a stream that was behind
 	if len(h.started) != 1 {
@@ -150,7 +151,7 @@ func TestListEndsWhatItDoesNotHave(t *testing.T) {
 func TestReleasesAreRepeatedUntilConfirmed(t *testing.T) {
 	h := newHand(strict, nil)
 	h.grant(1, 20)
-	h.c.returned(h.started[0], "", false, h.now())
+	h.c.returned(h.started[0], result{}, h.now())
 	h.step()
 	h.c.detached()
 	h.open(strict)
@@ -296,8 +297,8 @@ func TestCoreKeepsItsPromises(t *testing.T) {
 					return
 				}
 				delete(running, p)
-				failure := rapid.SampledFrom([]string{"", "no disk"}).Draw(t, "failure")
-				h.c.returned(l, failure, false, h.now())
+				err := rapid.SampledFrom([]error{nil, errors.New("no disk"), ErrExpired, ErrUnconfirmed, fence.ErrStale}).Draw(t, "err")
+				h.c.returned(l, resultOf(l, err), h.now())
 				h.step()
 			},
 			"time": func(t *rapid.T) {
@@ -335,7 +336,7 @@ func BenchmarkGrants(b *testing.B) {
 		h.c.tick(h.now())
 		b.StopTimer()
 		for _, l := range h.c.out.start {
-			h.c.returned(l, "", false, h.now())
+			h.c.returned(l, result{}, h.now())
 		}
 		h.c.tick(h.now())
 		h.c.reset()

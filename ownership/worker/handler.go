@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/leasehold-dev/leasehold/ownership/fence"
 	"github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -34,10 +35,10 @@ var errNotReturned = errors.New("handler ended its goroutine without returning")
 func (e *engine) start(l *Lease, at time.Duration) {
 	r := e.core.runs[l.space.name]
 	if r == nil { // its Run ended in the same step
-		e.core.returned(l, "", false, reading{boot: at})
+		e.core.returned(l, result{}, reading{boot: at})
 		return
 	}
-	ctx, cancel := context.WithCancelCause(&leaseContext{r.base, l})
+	ctx, cancel := context.WithCancelCause(&leaseContext{fence.NewContext(r.base, l.Stamp(), l.TTL()), l})
 	l.ctx, l.cancel = ctx, cancel
 	e.metrics.CallbackStarted()
 	e.foreign.Add(1)
@@ -57,28 +58,13 @@ func (e *engine) handle(l *Lease, h Handler, at time.Duration) {
 		f(l, err, e.tenure.clock.Now())
 	}
 	e.metrics.CallbackReturned()
-	var panicked *PanicError
-	failure, bad := "", errors.As(err, &panicked) || errors.Is(err, errNotReturned)
-	if err != nil {
-		failure = err.Error()
-	}
+	r := resultOf(l, err)
 	e.post(func(now reading) {
 		if !l.slot.live {
 			e.metrics.Stopped(now.boot - l.slot.endedAt)
 		}
-		if bad || err != nil && l.slot.live {
-			e.notes.say(logLine{slog.LevelError, "handler failed", failureArgs(l, err, panicked)})
-		}
-		e.core.returned(l, failure, bad, now)
+		e.core.returned(l, r, now)
 	})
-}
-
-func failureArgs(l *Lease, err error, p *PanicError) []any {
-	args := []any{"keyspace", l.space.name, "partition", l.partition, "token", uint64(l.token), "cause", err}
-	if p != nil {
-		args = append(args, "stack", string(p.Stack))
-	}
-	return args
 }
 
 // call runs the handler and turns a panic into an error.

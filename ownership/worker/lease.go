@@ -88,6 +88,26 @@ func (l *Lease) DrainBy() time.Time {
 	return time.Unix(0, ns)
 }
 
+// TTL is the TTL of the session under which the lease is held: for how long a
+// worker that is not heard of keeps its partitions. It is one for all leases of
+// a worker, and becomes shorter when the worker joins a keyspace of a shorter
+// one.
+func (l *Lease) TTL() time.Duration { return time.Duration(l.space.tenure.ttl.Load()) }
+
+// Deadline is when the lease's context ends if no further keep-alive is
+// acknowledged, as a reading of the worker's clock ([Config.Clock]; by default
+// bootclock.Boot, which also runs while the machine is suspended). It moves on
+// with each acknowledgement, about every quarter of the TTL, and StopGrace and
+// the margin are taken off already. It is for those who watch over something
+// that cannot watch a context, such as a child process. DrainBy may come
+// earlier. ok is false once the lease has ended.
+func (l *Lease) Deadline() (at time.Duration, ok bool) {
+	if l.ended() != nil {
+		return 0, false
+	}
+	return l.space.tenure.deadline()
+}
+
 // Check reports whether the lease is held now, by the local clock alone. Call
 // it right before a write; nil does not replace the token, because the process
 // may be paused between the two.

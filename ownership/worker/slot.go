@@ -110,9 +110,7 @@ func (c *core) claimed(l *Lease, stale *fence.StaleError, now reading) {
 	c.endLive(l, ErrRevoked, now)
 	c.release(l, leaseholdv1.ReleaseCause_RELEASE_CAUSE_CLAIM_REFUSED, stale.Error())
 	if stale.Current > l.token {
-		c.send(&leaseholdv1.AttachRequest{Request: &leaseholdv1.AttachRequest_ReportToken{
-			ReportToken: &leaseholdv1.ReportToken{Token: uint64(stale.Current)},
-		}})
+		c.report(stale.Current)
 	}
 }
 
@@ -179,41 +177,6 @@ func (c *core) giveUp(l *Lease) {
 	if l.slot.phase == phaseRunning {
 		sp.old[l.partition] = l
 	}
-}
-
-// returned takes a handler's return. failure is "" unless it failed. After
-// the end of its context a handler may return what it likes, but not panic.
-func (c *core) returned(l *Lease, failure string, panicked bool, now reading) {
-	s := &l.slot
-	if s.live {
-		c.out.end = append(c.out.end, ended{l, now.boot})
-	}
-	s.phase = phaseOver
-	c.running--
-	l.unready()
-	delete(c.ending, l)
-	sp := l.space
-	if sp.old[l.partition] == l {
-		delete(sp.old, l.partition)
-		if next := sp.held[l.partition]; next != nil {
-			c.tryStart(next, now)
-		}
-		return
-	}
-	cause := leaseholdv1.ReleaseCause_RELEASE_CAUSE_ENDED
-	switch {
-	case panicked || failure != "" && s.live:
-		cause = leaseholdv1.ReleaseCause_RELEASE_CAUSE_FAILED
-	case s.live && (s.draining || c.leaving.on):
-		cause = leaseholdv1.ReleaseCause_RELEASE_CAUSE_DRAINED
-	case s.live:
-		cause = leaseholdv1.ReleaseCause_RELEASE_CAUSE_YIELD
-	}
-	if cause != leaseholdv1.ReleaseCause_RELEASE_CAUSE_FAILED {
-		failure = ""
-	}
-	c.endLive(l, ErrReturned, now)
-	c.release(l, cause, failure)
 }
 
 // expire ends every context because the deadline has passed. Nothing that was

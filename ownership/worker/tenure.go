@@ -30,6 +30,7 @@ type tenure struct {
 	clock bootclock.Clock
 	wall  func() time.Time
 	p     atomic.Pointer[confirmed]
+	ttl   atomic.Int64 // of the session, as a time.Duration
 }
 
 // confirmed is what the last acknowledged keep-alive proved.
@@ -42,11 +43,21 @@ func (t *tenure) read() reading {
 	return reading{boot: t.clock.Now(), wall: t.wall().UnixNano()}
 }
 
-func (t *tenure) set(until time.Duration, sent reading) {
+func (t *tenure) set(until, ttl time.Duration, sent reading) {
+	t.ttl.Store(int64(ttl))
 	t.p.Store(&confirmed{until: until, sent: sent})
 }
 
 func (t *tenure) clear() { t.p.Store(nil) }
+
+// deadline is when contexts end as things stand, on the boot clock.
+func (t *tenure) deadline() (time.Duration, bool) {
+	c := t.p.Load()
+	if c == nil {
+		return 0, false
+	}
+	return c.until, true
+}
 
 // check is the part of Lease.Check that all leases share.
 func (t *tenure) check() error {

@@ -13,10 +13,17 @@ import (
 // Handler does the work of one partition while its lease lasts. It runs in a
 // goroutine of its own, one per partition and process.
 //
+// ctx and all that is derived from it carry the lease: [FromContext],
+// fence.FromContext and fence.TTLFromContext find it, with the TTL as it was
+// when the handler started.
+//
 // nil after Draining hands the partition over; nil before gives it back to be
 // placed anew; an error or panic counts against the partition, and after some
-// of them it is quarantined. Once ctx is done it should return at once, with
-// anything.
+// of them it is quarantined. Two errors do not count, wrapped or not: what
+// [Lease.Check] has said (ErrExpired, ErrUnconfirmed and the like), and a
+// fence.ErrStale under the lease's own token, because both say that the lease
+// is lost and nothing about the partition. Once ctx is done the handler should
+// return at once, with anything.
 type Handler func(ctx context.Context, l *Lease) error
 
 // Worker is a program's membership in the cluster: one session, shared by all
@@ -150,14 +157,19 @@ func (w *Worker) Hold(ctx context.Context, keyspace string, fn Handler, opts ...
 	r := &run{keyspace: keyspace, hold: true, handler: func(ctx context.Context, l *Lease) (err error) {
 		// The worker leaves before the partition can come back to it. Should it
 		// come back all the same, it is given away again.
+		var lost error
 		once.Do(func() {
 			result := errNotReturned
 			defer func() {
+				lost = result
 				outcome <- result
 				w.leave(false, w.cfg.ShutdownTimeout)
 			}()
 			result = fn(ctx, l)
 		})
+		if errors.Is(lost, fence.ErrStale) {
+			return lost // the token that the resource has seen must reach the servers
+		}
 		return nil
 	}}
 	err := w.run(ctx, r, opts)
