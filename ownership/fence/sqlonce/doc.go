@@ -43,8 +43,9 @@
 // Do uses READ COMMITTED. DoTx works in the caller's transaction, at any level.
 // At REPEATABLE READ and SERIALIZABLE the database may end a transaction that
 // met another one with the same key: PostgreSQL with SQLSTATE 40001, MariaDB
-// and MySQL with error 1213 (deadlock) or 1020. Begin again with the same key,
-// as for any such error. SQLite has one level; its writers wait for one another
+// and MySQL, at READ COMMITTED too, with error 1213 (deadlock) or 1020. Begin
+// again with the same key, as for any such error. Do does so by itself as long
+// as fn has not run. SQLite has one level; its writers wait for one another
 // when they begin, if the database was opened as sqlfence.SQLiteDSN does.
 //
 // # How long rows are kept

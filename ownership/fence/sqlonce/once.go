@@ -62,6 +62,22 @@ func (o *Once) Do(ctx context.Context, key string, request []byte, fn Func) (res
 	if err != nil {
 		return nil, false, err
 	}
+	for range insertTries {
+		result, replayed, err = o.attempt(ctx, s, key, request, fn)
+		var ins insertError
+		if !errors.As(err, &ins) || errors.Is(err, ErrNoTable) || ctx.Err() != nil {
+			break
+		}
+	}
+	return result, replayed, err
+}
+
+// insertTries is how often Do begins again when the insert of the key fails,
+// before which nothing has been done. InnoDB ends some of those who waited for
+// a call that was rolled back as victims of a deadlock.
+const insertTries = 10
+
+func (o *Once) attempt(ctx context.Context, s statements, key string, request []byte, fn Func) (result []byte, replayed bool, err error) {
 	tx, err := o.db.BeginTx(ctx, &sql.TxOptions{Isolation: s.isolation})
 	if err != nil {
 		return nil, false, fmt.Errorf("begin request %q: %w", key, err)
