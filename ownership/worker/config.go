@@ -110,7 +110,8 @@ type Config struct {
 	Metrics *metrics.Worker
 
 	// Clock is the boot clock; nil: bootclock.Boot(). Tests in a synctest
-	// bubble give bootclock.Monotonic().
+	// bubble give bootclock.Monotonic(). If it has a method Wall() time.Time as
+	// well, that is the wall clock it is compared with; otherwise time.Now is.
 	Clock bootclock.Clock
 
 	// Dialer opens connections to the servers; nil: TCP.

@@ -52,6 +52,9 @@ const foreignWait = 2 * time.Second
 func newEngine(cfg Config, servers *directory) *engine {
 	ctx, cancel := context.WithCancel(context.Background())
 	t := &tenure{clock: cfg.Clock, wall: time.Now}
+	if c, ok := cfg.Clock.(interface{ Wall() time.Time }); ok {
+		t.wall = c.Wall
+	}
 	e := &engine{
 		id:       cfg.ID,
 		cfg:      cfg,
