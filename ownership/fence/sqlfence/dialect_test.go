@@ -6,19 +6,19 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/leasehold-dev/leasehold/ownership/fence"
 )
 
 var update = flag.Bool("update", false, "rewrite testdata")
 
-// The statements of all dialects, to be read by people: those of PostgreSQL
-// and MariaDB are not run here.
+// The statements of all dialects, to be read by people.
 func TestStatements(t *testing.T) {
+	stamps := []fence.Stamp{{Keyspace: "orders", Partition: 17, Token: 34, Owner: "w4"}, {Keyspace: "orders", Partition: 18, Token: 35, Owner: "w4", Resource: `the "printer"`}}
+	rows := []row{rowOf(stamps[0].Key()), rowOf(stamps[1].Key())}
 	var b strings.Builder
-	for _, d := range []Dialect{SQLite, PostgreSQL, MariaDB} {
-		s, err := d.statements()
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, d := range []Dialect{SQLite, PostgreSQL, MariaDB, MySQL} {
 		schema, err := d.Schema()
 		if err != nil {
 			t.Fatal(err)
@@ -26,7 +26,19 @@ func TestStatements(t *testing.T) {
 		if strings.Count(schema, ";") != 1 {
 			t.Errorf("%s: the schema must be one statement, drivers run one at a time", d)
 		}
-		fmt.Fprintf(&b, "=== %s\n%s--- guard\n%s\n--- claim of 2\n%s\n--- look up 2\n%s\n--- type of token\n%s\n\n", d, schema, s.upsert(1), s.upsert(2), s.lookup(2), s.tokenType)
+		fmt.Fprintf(&b, "=== %s\n%s", d, schema)
+		for _, s := range []struct {
+			name string
+			statement
+		}{
+			{"lock", d.lock(rows[0], stamps[0], 10*time.Second)},
+			{"raise 2", d.upsert(stamps, 10*time.Second)},
+			{"look up 2", d.lookup(rows, false)},
+			{"columns", statement{text: d.describe()}},
+		} {
+			fmt.Fprintf(&b, "--- %s\n%s\n    %s\n", s.name, s.text, strings.ReplaceAll(fmt.Sprintf("%q", s.args), "\n", " "))
+		}
+		fmt.Fprintln(&b)
 	}
 	const file = "testdata/statements.txt"
 	if *update {

@@ -3,33 +3,32 @@ package sqlfence
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
+	"time"
+	"unicode/utf8"
 
 	"github.com/leasehold-dev/leasehold/ownership/fence"
 )
 
-// chunk is how many partitions one statement claims: 2,000 parameters, well
-// below what any of the databases allows.
-const chunk = 500
+// DefaultTTL bounds a guarded transaction's waiting and idling where the TTL of
+// its lease is not known and no [WithTTL] was given.
+const DefaultTTL = 10 * time.Second
 
-// Errors about the table. The guard accepts nothing until they are mended.
-var (
-	// ErrNoTable: call Migrate, or run the file of sql/ with your own tool.
-	ErrNoTable = errors.New("table leasehold_fence is missing")
-	// ErrTokenType: the token column is no integer, so that the database would
-	// compare tokens as text: "9" above "10".
-	ErrTokenType = errors.New("column token of leasehold_fence is not an integer")
-)
+// maxName is the longest keyspace or owner in bytes, as in fence.MaxResourceLen.
+const maxName = 255
 
 // Fence is a guard over one database. It is safe for concurrent use and holds
 // no connection between calls.
 type Fence struct {
-	db       *sql.DB
-	dialect  Dialect
-	counter  fence.Counter
-	verified atomic.Bool // the table has been looked at
+	db      Database
+	sql     *sql.DB // nil if made by Over
+	dialect Dialect
+	counter fence.Counter
+	ttl     time.Duration
+
+	columns, rows atomic.Bool // these parts of the table have been looked at
 }
 
 var _ fence.Guard = (*Fence)(nil)
@@ -40,222 +39,248 @@ type Option func(*Fence)
 // WithCounter tells c of every decision, for metrics and alerts.
 func WithCounter(c fence.Counter) Option { return func(f *Fence) { f.counter = c } }
 
+// WithTTL is the TTL of the leases whose writes are guarded; [DefaultTTL] if not
+// given. A context made by fence.NewContext, as the handlers of the worker
+// library have it, may say less. It bounds how long a guarded transaction waits
+// for a lock, and how long it may sit idle while others wait for it.
+func WithTTL(d time.Duration) Option {
+	return func(f *Fence) {
+		if d > 0 {
+			f.ttl = d
+		}
+	}
+}
+
 // New makes a guard over the table leasehold_fence of db. It does not touch
 // the database; Migrate makes the table.
 func New(db *sql.DB, dialect Dialect, opts ...Option) *Fence {
-	f := &Fence{db: db, dialect: dialect}
+	f := Over(stdDB{std{db}, db, dialect.isolation()}, dialect, opts...)
+	f.sql = db
+	return f
+}
+
+// Over makes a guard for a driver without database/sql, see [Database].
+func Over(db Database, dialect Dialect, opts ...Option) *Fence {
+	f := &Fence{db: db, dialect: dialect, ttl: DefaultTTL}
 	for _, o := range opts {
 		o(f)
 	}
 	return f
 }
 
-// Migrate makes the table if it is missing, and refuses one that would compare
-// tokens as text (ErrTokenType). It may be called at every start, by several
-// processes at once.
-func (f *Fence) Migrate(ctx context.Context) error {
-	schema, err := f.dialect.Schema()
-	if err != nil {
-		return err
+// bound is how long a guarded transaction may wait or idle.
+func (f *Fence) bound(ctx context.Context) time.Duration {
+	if ttl := fence.TTLFromContext(ctx); ttl > 0 {
+		return min(ttl, f.ttl)
 	}
-	if _, err := f.db.ExecContext(ctx, schema); err != nil {
-		return fmt.Errorf("create table leasehold_fence: %w", err)
-	}
-	f.verified.Store(false)
-	return f.verify(ctx, f.db)
+	return f.ttl
 }
 
-// querier is a *sql.DB or the caller's *sql.Tx.
-type querier interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}
-
-// verify looks at the table once. Guard and Claim do it after their writing
-// statement and before they report success: in SQLite a transaction that reads
-// first might not get to write.
-func (f *Fence) verify(ctx context.Context, q querier) error {
-	if f.verified.Load() {
-		return nil
-	}
-	s, err := f.dialect.statements()
-	if err != nil {
-		return err
-	}
-	var declared string
-	switch err := q.QueryRowContext(ctx, s.tokenType).Scan(&declared); {
-	case errors.Is(err, sql.ErrNoRows):
-		return ErrNoTable
-	case err != nil:
-		return fmt.Errorf("look up type of token: %w", err)
-	case !s.integer(declared):
-		return fmt.Errorf("%w but %q: make it BIGINT", ErrTokenType, declared)
-	}
-	if s.odd != "" {
-		var odd int
-		if err := q.QueryRowContext(ctx, s.odd).Scan(&odd); err != nil {
-			return fmt.Errorf("look for tokens that are no integers: %w", err)
-		}
-		if odd > 0 {
-			return fmt.Errorf("%w in %d rows: correct them", ErrTokenType, odd)
-		}
-	}
-	f.verified.Store(true)
-	return nil
-}
-
-// Guard compares the stamp with what the table has seen and raises it, in one
-// statement inside the caller's transaction, and keeps the row locked until
-// that ends. Call it first in the transaction that does the write. A refusal
-// is a *fence.StaleError: roll back and stop working on that partition. After
-// any other error nothing has been decided; roll back as well.
+// Guard compares the stamp with what the table has seen, inside the caller's
+// transaction, and keeps the mark from rising until that ends: a newer claim
+// waits for it. Only a stamp that is new to the table writes a row. Call it
+// first in the transaction that does the write, and not inside a savepoint: a
+// rollback to the savepoint takes the guard back, see the package comment.
+//
+// A refusal is a *fence.StaleError: roll back and stop working on that
+// partition. After any other error nothing has been decided; roll back as well,
+// and try again if [Retryable] says so. A nil or finished transaction is
+// ErrNoTransaction.
 func (f *Fence) Guard(ctx context.Context, tx *sql.Tx, s fence.Stamp) error {
-	if err := s.Validate(); err != nil {
+	if tx == nil {
+		return fmt.Errorf("guard %s: %w, not nil", s.Key(), ErrNoTransaction)
+	}
+	return f.GuardOver(ctx, std{tx}, s)
+}
+
+// GuardOver is Guard for a driver without database/sql, see [Queryer]. tx must
+// be a transaction.
+func (f *Fence) GuardOver(ctx context.Context, tx Queryer, s fence.Stamp) error {
+	if err := validate(s); err != nil {
 		return err
 	}
-	marks, err := f.raise(ctx, tx, []fence.Stamp{s})
-	if err == nil {
-		err = f.verify(ctx, tx)
-	}
+	mark, err := f.guard(ctx, tx, s)
 	if err != nil {
-		return fmt.Errorf("guard %s/%d: %w", s.Keyspace, s.Partition, err)
+		return fmt.Errorf("guard %s: %w", s.Key(), explain(err))
 	}
-	err = fence.Check(marks[s.Partition], s)
+	err = fence.Check(mark, s)
 	fence.Count(f.counter, 1, err)
 	return err
 }
 
-// Claim implements fence.Guard. All stamps are claimed in one transaction, in
-// sorted order, with one statement for every 500 of a keyspace. When it
-// returns a *fence.ClaimError, all stamps that are not in it are claimed and
-// committed; after any other error none is.
-func (f *Fence) Claim(ctx context.Context, stamps []fence.Stamp) error {
-	if err := fence.Validate(stamps); err != nil {
-		return err
+// guard returns the mark that decides: the stamp itself, if it is accepted.
+func (f *Fence) guard(ctx context.Context, tx Queryer, s fence.Stamp) (fence.Mark, error) {
+	if err := f.dialect.known(); err != nil {
+		return fence.Mark{}, err
 	}
-	if len(stamps) == 0 {
+	if f.dialect != SQLite { // there a transaction that reads first might not get to write
+		if err := f.verifyColumns(ctx, tx); err != nil {
+			return fence.Mark{}, err
+		}
+	}
+	key, own := rowOf(s.Key()), fence.Mark{Token: s.Token, Owner: s.Owner}
+	seen, err := f.lockRow(ctx, tx, key, s)
+	if err == nil && seen != own && f.dialect == PostgreSQL {
+		// The lock was for the stamp's own row only. A refusal takes none: a
+		// zombie waits for nobody, and nobody for it.
+		var marks map[row]fence.Mark
+		marks, err = scan(ctx, tx, f.dialect.lookup([]row{key}, false))
+		seen = marks[key]
+	}
+	if err == nil && seen != own && fence.Check(seen, s) == nil {
+		var marks map[row]fence.Mark
+		marks, err = f.raise(ctx, tx, []fence.Stamp{s}, f.bound(ctx))
+		seen = marks[key]
+	}
+	if err == nil && f.dialect == SQLite {
+		err = f.verifyColumns(ctx, tx)
+	}
+	return seen, err
+}
+
+// lockRow locks the row of a key and returns its mark, the zero Mark if there
+// is none.
+func (f *Fence) lockRow(ctx context.Context, tx Queryer, key row, s fence.Stamp) (fence.Mark, error) {
+	bound := f.bound(ctx)
+	lock := f.dialect.lock(key, s, bound)
+	if f.dialect == SQLite || f.dialect == PostgreSQL {
+		marks, err := scan(ctx, tx, lock)
+		return marks[key], err
+	}
+	var (
+		mark     fence.Mark
+		idle     int64
+		readOnly sql.NullString // 0 and 1, in later versions OFF and others
+	)
+	err := tx.Query(ctx, lock.text, lock.args, func(scan func(...any) error) error {
+		var keyspace sql.NullString
+		var partition, token sql.NullInt64
+		var owner sql.NullString
+		if err := scan(&keyspace, &partition, &token, &owner, &idle, &readOnly); err != nil {
+			return err
+		}
+		if !keyspace.Valid {
+			return nil
+		}
+		var err error
+		mark, err = toMark(key, token, owner)
+		return err
+	})
+	if err != nil {
+		return mark, err
+	}
+	if readOnly.String != "0" && readOnly.String != "OFF" {
+		return mark, fmt.Errorf("%w: the server's read_only is on", ErrReadOnly)
+	}
+	return mark, boundIdle(ctx, tx, idle, bound)
+}
+
+// boundIdle sets MariaDB's timeout of idle transactions, the only one that has
+// no form for a single transaction: once for each connection, which keeps it.
+// MySQL has none and says -1.
+func boundIdle(ctx context.Context, tx Queryer, now int64, bound time.Duration) error {
+	limit := seconds(bound)
+	if now < 0 || now > 0 && now <= limit {
 		return nil
 	}
-	refused, err := f.claim(ctx, fence.Sorted(stamps))
-	if err != nil {
-		return fmt.Errorf("claim %d partitions: %w", len(stamps), err)
-	}
-	if len(refused) > 0 {
-		err = &fence.ClaimError{Refused: refused}
-	}
-	fence.Count(f.counter, len(stamps), err)
-	return err
+	return tx.Query(ctx, fmt.Sprintf("SET SESSION idle_transaction_timeout = %d", limit), nil, nil)
 }
 
-func (f *Fence) claim(ctx context.Context, sorted []fence.Stamp) ([]*fence.StaleError, error) {
-	d, err := f.dialect.statements()
+// raise writes the stamps (one per key) where the rule allows it, and returns
+// what the table holds for each of them afterwards. A stamp has been accepted
+// exactly if that is the stamp itself: a row that the statement did not touch
+// is looked up and never taken for success.
+func (f *Fence) raise(ctx context.Context, q Queryer, stamps []fence.Stamp, wait time.Duration) (map[row]fence.Mark, error) {
+	marks, err := scan(ctx, q, f.dialect.upsert(stamps, wait))
 	if err != nil {
-		return nil, err
-	}
-	tx, err := f.db.BeginTx(ctx, &sql.TxOptions{Isolation: d.isolation})
-	if err != nil {
-		return nil, fmt.Errorf("begin: %w", err)
-	}
-	defer tx.Rollback() //nolint:errcheck // nothing to undo after Commit, and before it the first error counts
-	var refused []*fence.StaleError
-	for len(sorted) > 0 {
-		n := 0
-		var unique []fence.Stamp // the highest token of each partition
-		for ; n < len(sorted) && sorted[n].Keyspace == sorted[0].Keyspace; n++ {
-			if n == 0 || sorted[n].Partition != sorted[n-1].Partition {
-				if len(unique) == chunk {
-					break
-				}
-				unique = append(unique, sorted[n])
-			}
-		}
-		marks, err := f.raise(ctx, tx, unique)
-		if err != nil {
-			return nil, err
-		}
-		for _, s := range sorted[:n] {
-			var stale *fence.StaleError
-			if errors.As(fence.Check(marks[s.Partition], s), &stale) {
-				refused = append(refused, stale)
-			}
-		}
-		sorted = sorted[n:]
-	}
-	if err := f.verify(ctx, tx); err != nil {
-		return nil, err
-	}
-	if err := tx.Commit(); err != nil {
-		return nil, fmt.Errorf("commit: %w", err)
-	}
-	return refused, nil
-}
-
-// raise writes the stamps (of one keyspace, one per partition) where the rule
-// allows it, and returns what the table holds for each of them afterwards. A
-// stamp has been accepted exactly if that is the stamp itself: a row that the
-// statement did not touch is looked up and never taken for success.
-func (f *Fence) raise(ctx context.Context, q querier, stamps []fence.Stamp) (map[uint32]fence.Mark, error) {
-	d, err := f.dialect.statements()
-	if err != nil {
-		return nil, err
-	}
-	args := make([]any, 0, 4*len(stamps))
-	for _, s := range stamps {
-		args = append(args, s.Keyspace, int64(s.Partition), int64(s.Token), s.Owner)
-	}
-	marks := make(map[uint32]fence.Mark, len(stamps))
-	if err := scan(ctx, q, marks, d.upsert(len(stamps)), args); err != nil {
 		return nil, fmt.Errorf("raise tokens: %w", err)
 	}
-	args = []any{stamps[0].Keyspace}
+	var rest []row
 	for _, s := range stamps {
-		if _, ok := marks[s.Partition]; !ok {
-			args = append(args, int64(s.Partition))
+		if r := rowOf(s.Key()); marks[r] == (fence.Mark{}) {
+			rest = append(rest, r)
 		}
 	}
-	if len(args) > 1 {
-		if err := scan(ctx, q, marks, d.lookup(len(args)-1), args); err != nil {
+	if len(rest) > 0 {
+		more, err := scan(ctx, q, f.dialect.lookup(rest, f.dialect == MySQL))
+		if err != nil {
 			return nil, fmt.Errorf("look up tokens: %w", err)
+		}
+		for r, m := range more {
+			marks[r] = m
 		}
 	}
 	for _, s := range stamps {
 		// A row that would allow the stamp and does not have it was neither
 		// raised nor a reason for refusal: the table is not what it should be.
-		m, ok := marks[s.Partition]
+		m, ok := marks[rowOf(s.Key())]
 		if accepted := (fence.Mark{Token: s.Token, Owner: s.Owner}); !ok || m != accepted && fence.Check(m, s) == nil {
-			return nil, fmt.Errorf("token of %s was not stored and not refused: the table holds %d of %q", s, m.Token, m.Owner)
+			return nil, fmt.Errorf("%w: token of %s was not stored and not refused: the table holds %d of %q", ErrWrongTable, s, m.Token, m.Owner)
 		}
 	}
 	return marks, nil
 }
 
-func scan(ctx context.Context, q querier, marks map[uint32]fence.Mark, query string, args []any) error {
-	rows, err := q.QueryContext(ctx, query, args...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var partition, token int64
-		var owner string
-		if err := rows.Scan(&partition, &token, &owner); err != nil {
-			return err
+// scan runs a statement that returns rows of the table.
+func scan(ctx context.Context, q Queryer, s statement) (map[row]fence.Mark, error) {
+	marks := map[row]fence.Mark{}
+	err := q.Query(ctx, s.text, s.args, func(scan func(...any) error) error {
+		var r row
+		var token sql.NullInt64
+		var owner sql.NullString
+		if err := scan(&r.Keyspace, &r.Partition, &token, &owner); err != nil {
+			return &RowError{Row: "one of those asked for", Found: err.Error()}
 		}
-		marks[uint32(partition)] = fence.Mark{Token: fence.Token(token), Owner: owner}
+		m, err := toMark(r, token, owner)
+		marks[r] = m
+		return err
+	})
+	return marks, err
+}
+
+func toMark(r row, token sql.NullInt64, owner sql.NullString) (fence.Mark, error) {
+	switch {
+	case !token.Valid:
+		return fence.Mark{}, &RowError{Row: r.String(), Found: "token is NULL"}
+	case token.Int64 < 1 || token.Int64 > int64(fence.MaxToken):
+		return fence.Mark{}, &RowError{Row: r.String(), Found: fmt.Sprintf("token is %d", token.Int64)}
+	case !owner.Valid || owner.String == "":
+		return fence.Mark{}, &RowError{Row: r.String(), Found: "owner is empty"}
 	}
-	return rows.Err()
+	return fence.Mark{Token: fence.Token(token.Int64), Owner: owner.String}, nil
 }
 
 // Seen returns what the table has accepted under a key, the zero Mark if
 // nothing. It is for people and tests; a write must use Guard.
 func (f *Fence) Seen(ctx context.Context, k fence.Key) (fence.Mark, error) {
-	d, err := f.dialect.statements()
-	if err != nil {
+	if err := f.dialect.known(); err != nil {
 		return fence.Mark{}, err
 	}
-	marks := map[uint32]fence.Mark{}
-	if err := scan(ctx, f.db, marks, d.lookup(1), []any{k.Keyspace, int64(k.Partition)}); err != nil {
-		return fence.Mark{}, fmt.Errorf("look up token of %s: %w", k, err)
+	marks, err := scan(ctx, f.db, f.dialect.lookup([]row{rowOf(k)}, false))
+	if err != nil {
+		return fence.Mark{}, fmt.Errorf("look up token of %s: %w", k, explain(err))
 	}
-	return marks[k.Partition], nil
+	return marks[rowOf(k)], nil
+}
+
+// validate is Stamp.Validate and what a column must hold besides.
+func validate(stamps ...fence.Stamp) error {
+	for _, s := range stamps {
+		if err := s.Validate(); err != nil {
+			return err
+		}
+		for what, name := range map[string]string{"keyspace": s.Keyspace, "owner": s.Owner} {
+			if len(name) > maxName || !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
+				return fmt.Errorf("%w: %s %.40q has %d bytes, want at most %d of UTF-8 without NUL", fence.ErrInvalid, what, name, len(name), maxName)
+			}
+		}
+	}
+	return nil
+}
+
+func (d Dialect) known() error {
+	if d < SQLite || d > MySQL {
+		return fmt.Errorf("unknown %s: want SQLite, PostgreSQL, MariaDB or MySQL", d)
+	}
+	return nil
 }
