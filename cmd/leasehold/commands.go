@@ -9,6 +9,8 @@ func commandGroups(e env) []commandGroup {
 			newDevCommand(e),
 			newDemoCommand(e),
 			newServerCommand(e),
+			newRunCommand(e),
+			newHoldCommand(e),
 		}},
 		{"Operate", []*cobra.Command{
 			newStatusCommand(e),
@@ -25,6 +27,7 @@ func commandGroups(e env) []commandGroup {
 			newCompletionCommand(e),
 			newDemoWorkerCommand(e), // hidden
 			newBenchWorkerCommand(e),
+			newKeeperCommand(e), // hidden
 		}},
 	}
 }
