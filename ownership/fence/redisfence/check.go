@@ -19,16 +19,16 @@ import (
 func (f *Fence) Check(ctx context.Context) error {
 	switch c := f.client.(type) {
 	case *redis.ClusterClient:
-		return c.ForEachMaster(ctx, func(ctx context.Context, one *redis.Client) error { return check(ctx, one) })
+		return c.ForEachMaster(ctx, func(ctx context.Context, one *redis.Client) error { return f.check(ctx, one) })
 	case *redis.Ring:
 		return errors.New("client is a redis.Ring, want a single server, Sentinel or a Redis Cluster: when a server of a ring fails, its marks are looked for on another")
 	}
-	return check(ctx, f.client)
+	return f.check(ctx, f.client)
 }
 
-func check(ctx context.Context, c redis.Cmdable) error {
+func (f *Fence) check(ctx context.Context, c redis.Cmdable) error {
 	var text string
-	err := await(ctx, func() (err error) {
+	err := f.await(ctx, func() (err error) {
 		text, err = c.Info(ctx).Result()
 		return err
 	})

@@ -36,5 +36,6 @@
 //
 // Each call of the server runs in one goroutine of its own, so that the end of
 // a context is noticed at once. It ends with the answer, or at the latest with
-// the client's ReadTimeout; nothing else is started.
+// the client's timeouts; nothing else is started. [WithoutGoroutine] starts
+// none at all.
 package redisfence

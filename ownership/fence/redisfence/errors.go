@@ -107,7 +107,7 @@ func explain(err error) error {
 		return fmt.Errorf("%w, give all keys of a write the hash tag of its partition (see redisfence.Under): %w", ErrCrossSlot, err)
 	case redis.HasErrorPrefix(err, "OOM"):
 		return fmt.Errorf("%w: %w", ErrOutOfMemory, err)
-	case redis.HasErrorPrefix(err, "NOPERM"):
+	case redis.HasErrorPrefix(err, "NOPERM"), strings.Contains(err.Error(), "user executing the script"):
 		return fmt.Errorf("the Redis user lacks a permission (EVAL, EVALSHA, HMGET, HSET, EXISTS, TYPE, TIME and the write commands are needed): %w", err)
 	}
 	return err

@@ -121,8 +121,8 @@ func TestDamagedMarkAcceptsNothing(t *testing.T) {
 	}
 }
 
-// An expiry lowers a mark to nothing: the package sets none, and raising the
-// mark does not prolong or remove one that somebody else has set.
+// An expiry lowers a mark to nothing, so the package sets none. One that
+// somebody else sets does what it must not.
 func TestMarksHaveNoExpiry(t *testing.T) {
 	f, c := newFence(t)
 	ctx := t.Context()
@@ -131,6 +131,12 @@ func TestMarksHaveNoExpiry(t *testing.T) {
 	}
 	if ttl := c.TTL(ctx, f.MarkKey(orders17)).Val(); ttl != -1 {
 		t.Errorf("the mark expires in %s", ttl)
+	}
+	c.PExpire(ctx, f.MarkKey(orders17), time.Millisecond)
+	eventually(t, "the expiry", func() bool { return c.Exists(ctx, f.MarkKey(orders17)).Val() == 0 })
+	wantSeen(t, f, orders17, fence.Mark{})
+	if err := push(ctx, f, at(17, 33, "a"), "late"); err != nil {
+		t.Errorf("after the expiry: %v", err)
 	}
 }
 

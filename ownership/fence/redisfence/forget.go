@@ -72,7 +72,7 @@ func (f *Fence) each(ctx context.Context, c redis.Cmdable, fn func(fence.Key, fe
 	var cursor uint64
 	for {
 		var names []string
-		err := await(ctx, func() (err error) {
+		err := f.await(ctx, func() (err error) {
 			names, cursor, err = c.Scan(ctx, cursor, globEscape(f.prefix)+"{*", claimBatch).Result()
 			return err
 		})
@@ -104,7 +104,7 @@ func (f *Fence) show(ctx context.Context, c redis.Cmdable, keys []fence.Key, fn 
 	for i, k := range keys {
 		cmds[i] = pipe.HMGet(ctx, f.MarkKey(k), "token", "owner")
 	}
-	err := await(ctx, func() error {
+	err := f.await(ctx, func() error {
 		_, err := pipe.Exec(ctx)
 		return err
 	})

@@ -120,7 +120,7 @@ type wire struct {
 const (
 	passing int32 = iota
 	swallowing
-	cutting
+	cuttingOnce // one connection, with its next answer
 )
 
 func newWire(t testing.TB, server string) *wire {
@@ -171,8 +171,9 @@ func (w *wire) back(near, far net.Conn) {
 			}
 		case swallowing:
 			w.lost.Add(int64(n))
-		case cutting:
+		case cuttingOnce:
 			w.lost.Add(int64(n))
+			w.mode.Store(passing)
 			return
 		}
 	}

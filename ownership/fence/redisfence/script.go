@@ -64,10 +64,10 @@ func (f *Fence) once(ctx context.Context, s script, keys, args []any) (any, erro
 		return nil, fmt.Errorf("%w: %w", ErrNotRun, err)
 	}
 	cmd := s.command(ctx, true, call{keys, args})
-	err := await(ctx, func() error { return f.client.Process(ctx, unrepeated{cmd}) })
+	err := f.await(ctx, func() error { return f.client.Process(ctx, unrepeated{cmd}) })
 	if unloaded(err) { // the server has not seen it yet, or has forgotten it
 		cmd = s.command(ctx, false, call{keys, args})
-		err = await(ctx, func() error { return f.client.Process(ctx, unrepeated{cmd}) })
+		err = f.await(ctx, func() error { return f.client.Process(ctx, unrepeated{cmd}) })
 	}
 	if err != nil {
 		return nil, outcome(err)
@@ -95,7 +95,7 @@ func (f *Fence) many(ctx context.Context, s script, calls []call) ([]any, error)
 			cmds[i] = s.command(ctx, try < 2, calls[n])
 			_ = pipe.Process(ctx, cmds[i]) // queues it
 		}
-		err := await(ctx, func() error {
+		err := f.await(ctx, func() error {
 			if try == 1 {
 				_ = f.client.ScriptLoad(ctx, s.source).Err() // if it fails the third try tells
 			}
@@ -128,7 +128,10 @@ func unloaded(err error) bool { return redis.HasErrorPrefix(err, "NOSCRIPT") }
 // library would look at ctx only before it sends, and then wait for its own
 // timeout, while the caller's lease runs out. What a call given up has made
 // must not be looked at.
-func await(ctx context.Context, call func() error) error {
+func (f *Fence) await(ctx context.Context, call func() error) error {
+	if f.inline || ctx.Done() == nil {
+		return call()
+	}
 	done := make(chan error, 1)
 	go func() { done <- call() }()
 	select {

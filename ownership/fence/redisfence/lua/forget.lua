@@ -24,4 +24,4 @@ if type(seen) == 'table' and seen.err then
 end
 local highest = number(seen)
 if not highest or highest >= bound then return 0 end
-return redis.call('DEL', KEYS[1])
+return redis.pcall('DEL', KEYS[1])
