@@ -25,15 +25,15 @@ func (s *Server) wait(most time.Duration, ok func() bool) bool {
 	}
 }
 
-// await waits for something to become true of one lease. The test fails at once
-// if over says that it never will.
+// await waits for something to become true of one lease, for as long as the
+// server's patience and a drain in progress last.
 func (s *Server) await(what string, token fence.Token, ok func(*lease) bool, hint string) *lease {
 	s.t.Helper()
 	s.mu.Lock()
 	l := s.leases[token]
 	most := s.patience
 	if l != nil && !l.drainBy.IsZero() {
-		most += time.Until(l.drainBy)
+		most += max(0, time.Until(l.drainBy))
 	}
 	s.mu.Unlock()
 	if l == nil {
@@ -48,8 +48,8 @@ func (s *Server) await(what string, token fence.Token, ok func(*lease) bool, hin
 // AwaitRunning waits until the handler of a lease has been called.
 func (s *Server) AwaitRunning(token fence.Token) {
 	s.t.Helper()
-	l := s.await("running", token, func(l *lease) bool { return l.running || l.over != nil && !l.running },
-		"a guard that does not answer the claim holds it up, and so does a handler of the partition's old lease that has not returned")
+	l := s.await("running", token, func(l *lease) bool { return l.running || l.over != nil },
+		"a guard that does not answer the claim holds it up, and so does a handler of the partition's old lease that has not returned; and the Observer of Config must be kept, or wrapped")
 	s.mu.Lock()
 	running, over := l.running, l.over
 	s.mu.Unlock()
