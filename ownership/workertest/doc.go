@@ -11,7 +11,8 @@
 //		t.Errorf("given back as %s: %s", e.Cause, e.Error)
 //	}
 //
-// No port is opened. Use it inside a testing/synctest bubble, where a TTL of
+// example_test.go has a handler with its tests for a drain, an expiry and a
+// zombie. No port is opened. Use it inside a testing/synctest bubble, where a TTL of
 // ten seconds takes no time; outside one it works too, and the TTL lasts as
 // long as it says.
 //
@@ -43,7 +44,8 @@
 //   - After the test nothing of the package is left running.
 //
 // It does not place partitions by itself, keeps no quarantine and no slots for
-// workers that restart, and has one TTL for all keyspaces. Gossip is off.
+// workers that restart, has one TTL for all keyspaces, and believes any token
+// that a worker reports, where a real server looks at its clock. Gossip is off.
 //
 // Methods of [Server] call t.Fatal, so call them from the test's goroutine.
 //

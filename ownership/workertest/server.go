@@ -102,8 +102,11 @@ func NewServer(t testing.TB, opts ...Option) *Server {
 		keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}))
 	leaseholdv1.RegisterSessionServiceServer(g, sessionAPI{Server: s})
 	leaseholdv1.RegisterClusterServiceServer(g, clusterAPI{})
-	served := make(chan error, 1)
-	go func() { served <- g.Serve(s.listener) }()
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = g.Serve(s.listener) // the listener fails only when it is closed
+	}()
 	t.Cleanup(func() {
 		s.stopTimers()
 		g.Stop()

@@ -163,6 +163,50 @@ func TestPauseStopsTheWorkersClock(t *testing.T) {
 	})
 }
 
+// O-16: a process hangs, and is started anew under its id. The old one does not
+// answer, so the new one takes over; it hears of that when it goes on.
+func TestRestartBesideAPausedProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := workertest.NewServer(t, workertest.Strict("orders", 1))
+		stop := srv.Start(srv.Config("w1"), "orders", work)
+		first := srv.Grant("w1", "orders", 0)
+		srv.AwaitRunning(first)
+		srv.Pause("w1")
+		srv.Start(srv.Config("w1"), "orders", work)
+		if e := srv.AwaitReleased(first); e.Kind != workertest.KindExpire || e.At < 10*time.Second {
+			t.Errorf("the strict lease of the old process: %v", e)
+		}
+		srv.AwaitRunning(srv.Grant("w1", "orders", 0))
+		srv.Resume("w1")
+		if err := srv.AwaitReturned(first); !errors.Is(err, worker.ErrExpired) && !errors.Is(err, worker.ErrSuperseded) {
+			t.Errorf("the old process's handler returned %v", err)
+		}
+		pass(time.Second)
+		if err := stop(); !errors.Is(err, worker.ErrSuperseded) {
+			t.Errorf("the old process: Run = %v", err)
+		}
+	})
+}
+
+// A fenced lease is taken back while its worker is away. It is not on the list
+// that the worker is sent when it is back, and ends by that.
+func TestRevokedWhileAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := workertest.NewServer(t, workertest.Fenced("cache", 1))
+		srv.Start(srv.Config("w1"), "cache", work)
+		srv.Start(srv.Config("w2"), "cache", work)
+		first := srv.Grant("w1", "cache", 0)
+		srv.AwaitRunning(first)
+		srv.LoseConnection("w1")
+		srv.Revoke(first)
+		srv.AwaitRunning(srv.Grant("w2", "cache", 0)) // both run: that is fenced
+		srv.RestoreConnection("w1")
+		if err := srv.AwaitReturned(first); !errors.Is(err, worker.ErrRevoked) {
+			t.Errorf("the handler returned %v", err)
+		}
+	})
+}
+
 // A pause shorter than what is left of the TTL costs nothing.
 func TestShortPauseKeepsTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

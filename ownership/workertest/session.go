@@ -69,7 +69,7 @@ func (s *Server) open(o *leaseholdv1.OpenSession, st *stream) error {
 	var unanswered uint64 // incarnation of the session that did not prove to be alive
 	for {
 		s.mu.Lock()
-		err, cur := s.tryOpenLocked(o, st, unanswered)
+		cur, err := s.tryOpenLocked(o, st, unanswered)
 		var pong chan struct{}
 		if cur != nil {
 			if cur.pong == nil {
@@ -99,28 +99,28 @@ func (s *Server) open(o *leaseholdv1.OpenSession, st *stream) error {
 // tryOpenLocked opens the session unless the one returned has to be asked
 // first. The incarnation is the condition: a session that came in between is
 // asked anew.
-func (s *Server) tryOpenLocked(o *leaseholdv1.OpenSession, st *stream, unanswered uint64) (error, *session) {
+func (s *Server) tryOpenLocked(o *leaseholdv1.OpenSession, st *stream, unanswered uint64) (*session, error) {
 	spaces := make([]*space, 0, len(o.GetKeyspaces()))
 	for _, name := range o.GetKeyspaces() {
 		sp := s.spaceLocked(name)
 		if sp == nil {
-			return refusal(codes.NotFound, noKeyspace(name)), nil
+			return nil, refusal(codes.NotFound, noKeyspace(name))
 		}
 		spaces = append(spaces, sp)
 	}
 	if x := s.sessions[o.GetSessionId()]; x != nil {
 		if why := x.over + x.barred; why != "" {
-			return refusal(codes.FailedPrecondition, &leaseholdv1.ErrorDetail{Reason: why, Message: "session is " + why}), nil
+			return nil, refusal(codes.FailedPrecondition, &leaseholdv1.ErrorDetail{Reason: why, Message: "session is " + why})
 		}
 		s.attachLocked(x, st, false)
 		return nil, nil
 	}
 	if cur := s.workers[o.GetWorkerId()]; cur != nil && cur.over == "" && cur.barred == "" && cur.incarnation != unanswered {
 		if cur.stream != nil {
-			return nil, cur
+			return cur, nil
 		}
 		if bound := s.ttl/4 + leadGrace; !cur.heard.IsZero() && time.Since(cur.heard) < bound {
-			return inUse(cur.worker, cur.addr, bound-time.Since(cur.heard)), nil
+			return nil, inUse(cur.worker, cur.addr, bound-time.Since(cur.heard))
 		}
 	}
 	s.raiseLocked(fence.Token(o.GetHighestToken()), o.GetWorkerId())

@@ -20,8 +20,8 @@ import (
 
 // Every story is about partition 0 of a keyspace of one.
 const (
-	stageTTL    = 2 * time.Second
-	stageBudget = time.Second // to drain
+	stageTTL    = 5 * time.Second // longer than a busy machine stalls
+	stageBudget = time.Second     // to drain
 )
 
 // stage is a server that a story is played on.
