@@ -33,7 +33,7 @@ func startCluster(t testing.TB) *redis.ClusterClient {
 		}
 		_, bus[i], _ = net.SplitHostPort(l.Addr().String())
 		l.Close()
-		server := dbtest.StartRedis(t, "--cluster-enabled", "yes", "--cluster-port", bus[i], "--cluster-node-timeout", "2000")
+		server := dbtest.StartRedis(t, "--cluster-enabled", "yes", "--cluster-port", bus[i], "--cluster-node-timeout", "10000")
 		addrs = append(addrs, server.Addr())
 		ones = append(ones, connect(t, server.Addr()))
 	}
