@@ -18,7 +18,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -381,18 +380,17 @@ func TestStoppedOwnerBouncesAtThreeResources(t *testing.T) {
 	}
 }
 
-func init() {
+// asWriter makes this process a writer if it was started as one.
+func asWriter() {
 	v := os.Getenv(asWriterEnv)
 	if v == "" {
 		return
 	}
 	var cfg writerConfig
-	if err := json.Unmarshal([]byte(v), &cfg); err != nil {
-		panic(err)
+	err := json.Unmarshal([]byte(v), &cfg)
+	if err == nil {
+		err = writerMain(context.Background(), cfg, os.Stdout)
 	}
-	if err := writerMain(context.Background(), cfg, os.Stdout); err != nil && !strings.Contains(err.Error(), "closed") {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(0)
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
 }

@@ -19,7 +19,10 @@ import (
 	"github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	asWriter()
+	goleak.VerifyTestMain(m)
+}
 
 // cluster is a set of real servers in this process: real sockets on loopback,
 // real files, real time.
