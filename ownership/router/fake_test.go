@@ -359,7 +359,12 @@ func (s *fakeServer) WatchEvents(r *pb.WatchEventsRequest, ss pb.EventService_Wa
 	}
 }
 
-// start makes a router and runs it until the test ends.
+// stall lets no event through any more.
+func (f *fake) stall() {
+	f.do(func() { f.mangle = func([]*pb.Event) []*pb.Event { return nil } })
+}
+
+// router makes a Router and runs it until the test ends.
 func (f *fake) router(cfg Config) *Router {
 	f.t.Helper()
 	r, _ := f.runRouter(cfg)

@@ -190,6 +190,13 @@ func (p roundTripper) try(r *http.Request, at Route, body *recording) (*http.Res
 			return nil, fmt.Errorf("%w, it is now %s", errBodyGone, at.Owner)
 		}
 		out.Body = again
+		// For a connection that turns out to be closed before anything is sent.
+		out.GetBody = func() (io.ReadCloser, error) {
+			if again, ok := body.begin(); ok {
+				return again, nil
+			}
+			return nil, errBodyGone
+		}
 	}
 	return p.cfg.Transport.RoundTrip(out)
 }
