@@ -121,6 +121,7 @@ func (e *endpoint) Begin(_ context.Context, s fence.Stamp) (fencetest.Write, err
 		_, _ = io.WriteString(conn, "\r\n")
 		resp, err := http.ReadResponse(bufio.NewReader(conn), req)
 		if err == nil {
+			defer resp.Body.Close()
 			err = httpfence.CheckResponse(resp)
 			if err == nil && resp.StatusCode != http.StatusOK {
 				err = errors.New(resp.Status)
