@@ -411,6 +411,11 @@ func TestPlainScript(t *testing.T) {
 	if got := run("5", ""); got != "[invalid owner ]" {
 		t.Error(got)
 	}
+	for _, words := range []string{"0", "-1", "1.5", "x", "", "4", "2", "7001", "nan", "inf"} {
+		if got := run("5", "a", words, "SET", "k", "v"); got != fmt.Sprintf("[invalid words %s]", words) && got != "[invalid words v]" {
+			t.Errorf("%s words: %s", words, got)
+		}
+	}
 	if n := c.DBSize(ctx).Val(); n != 0 {
 		t.Errorf("%d keys were written", n)
 	}

@@ -16,7 +16,8 @@
 --   corrupt      then field and value: the mark cannot be trusted, and nothing
 --                was written; the field "type" names the type of a key that is
 --                no hash
---   invalid      then field and value: the token or the owner given is none
+--   invalid      then field and value: the token or the owner given is none, or
+--                the words of the commands do not add up; nothing was written
 --   failed       then which command (1 is the first), its error, and the
 --                replies of those before it, which have been written and stay;
 --                the mark stays raised, and no command after it has run
@@ -46,6 +47,17 @@ end
 local got = number(token)
 if not got then return {'invalid', 'token', token or ''} end
 if not owner or owner == '' then return {'invalid', 'owner', ''} end
+
+-- What would only be noticed when the mark has been raised is looked at first.
+-- 7,000: the commands' words pass through Lua's stack of 8,000.
+local first = 3
+while first <= #ARGV do
+  local words = tonumber(ARGV[first])
+  if not words or words < 1 or words > 7000 or words % 1 ~= 0 or first + words > #ARGV then
+    return {'invalid', 'words', ARGV[first]}
+  end
+  first = first + 1 + words
+end
 
 local seen = redis.pcall('HMGET', mark, 'token', 'owner')
 if seen.err then
