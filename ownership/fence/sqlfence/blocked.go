@@ -64,8 +64,7 @@ func (t *try) watch(ctx context.Context, tx Queryer) (func() []Blocker, error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	found := make(chan []Blocker, 1)
-	// MariaDB keeps its answer for 100 ms from a look before it.
-	look := time.AfterFunc(min(t.wait, t.total)*3/5, func() {
+	look := time.AfterFunc(min(t.wait, t.total)*2/5, func() {
 		var all []Blocker
 		// An answer that does not come is no reason to fail: rights may be missing.
 		_ = t.f.db.Query(ctx, query, []any{id}, func(scan func(...any) error) error {

@@ -147,8 +147,9 @@ func (t *try) prepare(ctx context.Context, tx Queryer) error {
 	bound := t.f.bound(ctx)
 	switch t.f.dialect {
 	case PostgreSQL:
-		return tx.Query(ctx, `SELECT set_config('lock_timeout', $1::text, true), set_config('statement_timeout', $2::text, true), set_config('idle_in_transaction_session_timeout', $3::text, true)`,
-			[]any{ms(t.wait), ms(t.total), ms(bound)}, nil)
+		_, err := tx.Exec(ctx, `SELECT set_config('lock_timeout', $1::text, true), set_config('statement_timeout', $2::text, true), set_config('idle_in_transaction_session_timeout', $3::text, true)`,
+			[]any{ms(t.wait), ms(t.total), ms(bound)})
+		return err
 	case MariaDB:
 		var idle int64
 		if err := tx.Query(ctx, `SELECT @@idle_transaction_timeout`, nil, func(scan func(...any) error) error { return scan(&idle) }); err != nil {
@@ -166,33 +167,33 @@ func (t *try) closeTurnstiles(ctx context.Context, tx Queryer) error {
 	for i, s := range t.sorted {
 		keys[i] = rowOf(s.Key())
 	}
-	param := []any{inJSON(keys)}
 	// Which rows are locked shows by locking those that are not. The savepoint
 	// gives them back: to wait with them in hand would be out of order.
+	if _, err := tx.Exec(ctx, `SAVEPOINT leasehold_busy`, nil); err != nil {
+		return err
+	}
 	var busy []row
-	for _, step := range []statement{
-		{`SAVEPOINT leasehold_busy`, nil},
-		{fmt.Sprintf(`WITH idle AS MATERIALIZED (SELECT keyspace, partition_id FROM leasehold_fence WHERE (keyspace, partition_id) IN %[1]s FOR NO KEY UPDATE SKIP LOCKED)
+	err := tx.Query(ctx, fmt.Sprintf(`WITH idle AS MATERIALIZED (SELECT keyspace, partition_id FROM leasehold_fence WHERE (keyspace, partition_id) IN %[1]s FOR NO KEY UPDATE SKIP LOCKED)
 SELECT keyspace, partition_id FROM leasehold_fence WHERE (keyspace, partition_id) IN %[1]s EXCEPT SELECT keyspace, partition_id FROM idle
-ORDER BY keyspace, partition_id LIMIT %[2]d`, keysPostgreSQL, maxTurnstiles), param},
-		{`ROLLBACK TO SAVEPOINT leasehold_busy`, nil},
-	} {
-		err := tx.Query(ctx, step.text, step.args, func(scan func(...any) error) error {
-			busy = append(busy, row{})
-			return scan(&busy[len(busy)-1].Keyspace, &busy[len(busy)-1].Partition)
-		})
-		if err != nil {
-			return fmt.Errorf("look for locked rows: %w", err)
-		}
+ORDER BY keyspace, partition_id LIMIT %[2]d`, keysPostgreSQL, maxTurnstiles), []any{inJSON(keys)}, func(scan func(...any) error) error {
+		busy = append(busy, row{})
+		return scan(&busy[len(busy)-1].Keyspace, &busy[len(busy)-1].Partition)
+	})
+	if err != nil {
+		return fmt.Errorf("look for locked rows: %w", err)
+	}
+	if _, err := tx.Exec(ctx, `ROLLBACK TO SAVEPOINT leasehold_busy`, nil); err != nil {
+		return err
 	}
 	if len(busy) == 0 {
 		return nil
 	}
 	// In the order of the hashes, so that two claims that close the same ones,
 	// or two keys with one hash, do so in the same order.
-	return tx.Query(ctx, `SELECT count(pg_advisory_xact_lock(1818583411, h) IS NULL) FROM (
+	_, err = tx.Exec(ctx, `SELECT count(pg_advisory_xact_lock(1818583411, h) IS NULL) FROM (
   SELECT DISTINCT hashtext(keyspace || '/' || partition_id::text) AS h FROM json_to_recordset($1::text::json) AS busy (keyspace text, partition_id bigint) ORDER BY 1
-) AS hashes`, []any{inJSON(busy)}, nil)
+) AS hashes`, []any{inJSON(busy)})
+	return err
 }
 
 // raise claims all stamps and returns those that were refused.

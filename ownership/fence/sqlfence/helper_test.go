@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"io"
+	"log"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -12,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	_ "github.com/go-sql-driver/mysql"
+	"github.com/go-sql-driver/mysql"
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"go.uber.org/goleak"
 	_ "modernc.org/sqlite"
@@ -38,6 +40,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	_ = mysql.SetLogger(log.New(io.Discard, "", 0)) // connections are killed here
 	code := m.Run()
 	postgres.Stop()
 	mariadb.Stop()
@@ -88,7 +91,7 @@ func (b base) with(params ...string) base {
 		sep = "&"
 	}
 	for i := 0; i < len(params); i += 2 {
-		b.dsn += sep + params[i] + "=" + url.QueryEscape(params[i+1])
+		b.dsn += sep + params[i] + "=" + url.PathEscape(params[i+1])
 		sep = "&"
 	}
 	return b
@@ -116,13 +119,17 @@ type world struct {
 
 func newWorld(t testing.TB, d sqlfence.Dialect, pool int, opts ...sqlfence.Option) *world {
 	t.Helper()
-	b := newBase(t, d)
+	return inBase(t, newBase(t, d), pool, opts...)
+}
+
+func inBase(t testing.TB, b base, pool int, opts ...sqlfence.Option) *world {
+	t.Helper()
 	db := b.open(t, pool)
-	w := &world{b, sqlfence.New(db, d, opts...), db}
+	w := &world{b, sqlfence.New(db, b.dialect, opts...), db}
 	if err := w.f.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	id := map[sqlfence.Dialect]string{sqlfence.SQLite: "INTEGER PRIMARY KEY", sqlfence.PostgreSQL: "BIGSERIAL PRIMARY KEY"}[d]
+	id := map[sqlfence.Dialect]string{sqlfence.SQLite: "INTEGER PRIMARY KEY", sqlfence.PostgreSQL: "BIGSERIAL PRIMARY KEY"}[b.dialect]
 	if id == "" {
 		id = "BIGINT AUTO_INCREMENT PRIMARY KEY"
 	}

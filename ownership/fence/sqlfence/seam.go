@@ -8,13 +8,15 @@ import (
 	"github.com/leasehold-dev/leasehold/ownership/fence"
 )
 
-// Queryer runs one statement and calls each, which may be nil, for every row of
-// the answer. It is what the guard needs of a transaction, or of a connection outside of one.
+// Queryer is what the guard needs of a transaction, or of a connection outside
+// of one: Query runs a statement and calls each for every row of the answer,
+// Exec runs one and returns the number of rows, read or written.
 //
 // Queryer and Database are for bindings to drivers that do not go through
 // database/sql, such as pgxfence; users of *sql.DB need neither.
 type Queryer interface {
 	Query(ctx context.Context, query string, args []any, each func(scan func(dest ...any) error) error) error
+	Exec(ctx context.Context, query string, args []any) (int64, error)
 }
 
 // Database is what the guard needs besides: a transaction of its own, at READ
@@ -28,6 +30,7 @@ type Database interface {
 // handle is a *sql.DB or *sql.Tx.
 type handle interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
 type std struct{ handle }
@@ -39,14 +42,19 @@ func (s std) Query(ctx context.Context, query string, args []any, each func(scan
 	}
 	defer rows.Close()
 	for rows.Next() {
-		if each == nil {
-			continue
-		}
 		if err := each(rows.Scan); err != nil {
 			return err
 		}
 	}
 	return rows.Err()
+}
+
+func (s std) Exec(ctx context.Context, query string, args []any) (int64, error) {
+	res, err := s.ExecContext(ctx, query, args...)
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
 }
 
 type stdDB struct {

@@ -120,13 +120,6 @@ func (f *Fence) guard(ctx context.Context, tx Queryer, s fence.Stamp) (fence.Mar
 	}
 	key, own := rowOf(s.Key()), fence.Mark{Token: s.Token, Owner: s.Owner}
 	seen, err := f.lockRow(ctx, tx, key, s)
-	if err == nil && seen != own && f.dialect == PostgreSQL {
-		// The lock was for the stamp's own row only. A refusal takes none: a
-		// zombie waits for nobody, and nobody for it.
-		var marks map[row]fence.Mark
-		marks, err = scan(ctx, tx, f.dialect.lookup([]row{key}, false))
-		seen = marks[key]
-	}
 	if err == nil && seen != own && fence.Check(seen, s) == nil {
 		var marks map[row]fence.Mark
 		marks, err = f.raise(ctx, tx, []fence.Stamp{s}, f.bound(ctx))
@@ -143,7 +136,17 @@ func (f *Fence) guard(ctx context.Context, tx Queryer, s fence.Stamp) (fence.Mar
 func (f *Fence) lockRow(ctx context.Context, tx Queryer, key row, s fence.Stamp) (fence.Mark, error) {
 	bound := f.bound(ctx)
 	lock := f.dialect.lock(key, s, bound)
-	if f.dialect == SQLite || f.dialect == PostgreSQL {
+	switch f.dialect {
+	case PostgreSQL:
+		n, err := tx.Exec(ctx, lock.text, lock.args)
+		if err != nil || n == 1 {
+			return fence.Mark{Token: s.Token, Owner: s.Owner}, err
+		}
+		// The lock was for the stamp's own row only. A refusal takes none: a
+		// zombie waits for nobody, and nobody for it.
+		lock = f.dialect.lookup([]row{key}, false)
+		fallthrough
+	case SQLite:
 		marks, err := scan(ctx, tx, lock)
 		return marks[key], err
 	}
@@ -183,7 +186,8 @@ func boundIdle(ctx context.Context, tx Queryer, now int64, bound time.Duration) 
 	if now < 0 || now > 0 && now <= limit {
 		return nil
 	}
-	return tx.Query(ctx, fmt.Sprintf("SET SESSION idle_transaction_timeout = %d", limit), nil, nil)
+	_, err := tx.Exec(ctx, fmt.Sprintf("SET SESSION idle_transaction_timeout = %d", limit), nil)
+	return err
 }
 
 // raise writes the stamps (one per key) where the rule allows it, and returns
@@ -191,7 +195,14 @@ func boundIdle(ctx context.Context, tx Queryer, now int64, bound time.Duration) 
 // exactly if that is the stamp itself: a row that the statement did not touch
 // is looked up and never taken for success.
 func (f *Fence) raise(ctx context.Context, q Queryer, stamps []fence.Stamp, wait time.Duration) (map[row]fence.Mark, error) {
-	marks, err := scan(ctx, q, f.dialect.upsert(stamps, wait))
+	up := f.dialect.upsert(stamps, wait)
+	marks := map[row]fence.Mark{}
+	var err error
+	if f.dialect == MySQL { // no RETURNING: the rows are looked up below
+		_, err = q.Exec(ctx, up.text, up.args)
+	} else {
+		marks, err = scan(ctx, q, up)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("raise tokens: %w", err)
 	}

@@ -69,10 +69,10 @@ func (d Dialect) bounded(wait time.Duration) string {
 const turnstile = `1818583411, hashtext(%[1]s || '/' || %[2]s::text)`
 
 // lock reads the row of a stamp and keeps it from changing until the
-// transaction ends; many writers may hold it at once. What it returns begins
-// with the four columns of lookup, whether the row is there or not in MySQL's
-// dialects, followed by the idle timeout of the session in seconds and whether
-// the server is read-only.
+// transaction ends; many writers may hold it at once. SQLite's is the read of a
+// transaction that must write later, see the package comment. In MySQL's
+// dialects the answer is always one row, which also has the idle timeout of the
+// session in seconds and whether the server is read-only.
 //
 // PostgreSQL locks the row only if it is the stamp's own, so that a transaction
 // that has to raise it does not hold the lock that another one like it waits
@@ -95,7 +95,7 @@ FROM (SELECT 1) AS one LEFT JOIN leasehold_fence AS f ON f.keyspace = ? AND f.pa
 LOCK IN SHARE MODE`, []any{[]byte(r.Keyspace), r.Partition}}
 }
 
-var lockPostgreSQL = `SELECT keyspace, partition_id, token, owner FROM leasehold_fence
+var lockPostgreSQL = `SELECT 1 FROM leasehold_fence
 WHERE keyspace = $1::text AND partition_id = $2::bigint AND token = $3::bigint AND owner = $4::text
   AND (` + boundPostgreSQL("$5") + `) IS NOT NULL
   AND (SELECT pg_advisory_xact_lock_shared(` + fmt.Sprintf(turnstile, "$1::text", "$2::bigint") + `)) IS NOT NULL

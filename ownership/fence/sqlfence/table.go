@@ -30,7 +30,7 @@ func (f *Fence) Migrate(ctx context.Context) error {
 		if !errors.Is(err, ErrNoTable) {
 			return err
 		}
-		created = f.db.Query(ctx, schema, nil, nil)
+		_, created = f.db.Exec(ctx, schema, nil)
 		if ctx.Err() != nil {
 			break
 		}
@@ -201,7 +201,10 @@ func (f *Fence) Prune(ctx context.Context, below fence.Token) (int, error) {
 		}
 		// The condition again: a claim may have raised one meanwhile.
 		del := f.dialect.among(fmt.Sprintf(`DELETE FROM leasehold_fence WHERE %s %d AND (keyspace, partition_id) IN `, where, below), keys)
-		if err := f.db.InTx(ctx, func(tx Queryer) error { return tx.Query(ctx, del.text, del.args, nil) }); err != nil {
+		if err := f.db.InTx(ctx, func(tx Queryer) error {
+			_, err := tx.Exec(ctx, del.text, del.args)
+			return err
+		}); err != nil {
 			return total, fmt.Errorf("prune: %w", explain(err))
 		}
 		total += len(keys)
@@ -218,7 +221,8 @@ func (f *Fence) Forget(ctx context.Context, keyspace string) error {
 		mark = "$1"
 	}
 	err := f.db.InTx(ctx, func(tx Queryer) error {
-		return tx.Query(ctx, `DELETE FROM leasehold_fence WHERE partition_id >= 0 AND keyspace = `+mark, []any{f.dialect.text(keyspace)}, nil)
+		_, err := tx.Exec(ctx, `DELETE FROM leasehold_fence WHERE partition_id >= 0 AND keyspace = `+mark, []any{f.dialect.text(keyspace)})
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("forget keyspace %q: %w", keyspace, explain(err))
