@@ -21,10 +21,11 @@ func NewContext(ctx context.Context, s Stamp, ttl time.Duration) context.Context
 	return context.WithValue(ctx, contextKey{}, carried{s, ttl})
 }
 
-// FromContext returns the stamp that ctx carries.
+// FromContext returns the stamp that ctx carries. A context that carries a TTL
+// alone, as that of a claim does, has none.
 func FromContext(ctx context.Context) (Stamp, bool) {
-	c, ok := ctx.Value(contextKey{}).(carried)
-	return c.stamp, ok
+	c, _ := ctx.Value(contextKey{}).(carried)
+	return c.stamp, c.stamp.Token != 0
 }
 
 // TTLFromContext returns the TTL of the lease that ctx belongs to, 0 if it is

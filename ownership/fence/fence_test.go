@@ -253,6 +253,9 @@ func TestContextCarriesTheStamp(t *testing.T) {
 	if _, ok := fence.FromContext(context.Background()); ok {
 		t.Error("an empty context has a stamp")
 	}
+	if _, ok := fence.FromContext(fence.NewContext(context.Background(), fence.Stamp{}, time.Second)); ok {
+		t.Error("a context with a TTL alone has a stamp")
+	}
 	ctx := fence.NewContext(context.Background(), stamp(7, "a"), 3*time.Second)
 	if s, ok := fence.FromContext(ctx); !ok || s != stamp(7, "a") || fence.TTLFromContext(ctx) != 3*time.Second {
 		t.Errorf("got %v, %v, %v", s, ok, fence.TTLFromContext(ctx))
