@@ -167,7 +167,7 @@ func (p roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 		// Nobody is asked a third time, but the next caller shall know.
 		p.cfg.Router.Correct(next.Keyspace, next.Partition, hintOf(resp.Header))
 		discard(resp)
-		err = &noOwnerFoundError{next.Keyspace, next.Partition, []string{at.Endpoint, next.Endpoint}}
+		err = &noOwnerFoundError{next.Keyspace, next.Partition, []string{at.Endpoint, next.Endpoint}, nil}
 	}
 	if err != nil {
 		return nil, err
@@ -229,10 +229,10 @@ func (r *Router) elsewhere(ctx context.Context, tried Route, hint Hint) (Route, 
 		// The answer was no news, and the events are not here yet.
 		next, err = r.Refresh(ctx, tried.Keyspace, tried.Partition)
 	}
-	if err == nil && (next.Endpoint == "" || next.Endpoint == tried.Endpoint) {
-		err = &noOwnerFoundError{tried.Keyspace, tried.Partition, []string{tried.Endpoint}}
+	if err != nil || next.Endpoint == "" || next.Endpoint == tried.Endpoint {
+		return next, &noOwnerFoundError{tried.Keyspace, tried.Partition, []string{tried.Endpoint}, err}
 	}
-	return next, err
+	return next, nil
 }
 
 // refused tells whether a response is a NotOwner's about this partition.
@@ -286,11 +286,18 @@ type noOwnerFoundError struct {
 	keyspace  string
 	partition uint32
 	asked     []string
+	cause     error // why no other one is known; may be nil
 }
 
 func (e *noOwnerFoundError) Error() string {
-	return fmt.Sprintf("partition %s/%d has no owner that could be found: not at %s", e.keyspace, e.partition, strings.Join(e.asked, ", nor at "))
+	text := fmt.Sprintf("partition %s/%d has no owner that could be found: not at %s", e.keyspace, e.partition, strings.Join(e.asked, ", nor at "))
+	if e.cause != nil {
+		text += ": " + e.cause.Error()
+	}
+	return text
 }
+
+func (e *noOwnerFoundError) Unwrap() error { return e.cause }
 
 // Is matches ErrNoOwner: it passes.
 func (e *noOwnerFoundError) Is(target error) bool { return target == ErrNoOwner }
