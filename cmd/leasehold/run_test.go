@@ -30,8 +30,8 @@ type field struct {
 }
 
 // newField starts a server. Its keyspace has a TTL of 2 s and a handoff timeout
-// of 1 s.
-func newField(t *testing.T, partitions int) *field {
+// of 2 s, unless the settings say otherwise.
+func newField(t *testing.T, partitions int, settings ...string) *field {
 	t.Helper()
 	p := startProgram(t, append([]string{"dev", "--keyspace", "unused", "-o", "json"}, freePorts...)...)
 	var d devResult
@@ -39,8 +39,8 @@ func newField(t *testing.T, partitions int) *field {
 		t.Fatal(err)
 	}
 	f := &field{t, d.GRPCAddr, "jobs", filepath.Join(t.TempDir(), "evidence")}
-	f.want(exitOK, "keyspace", "create", f.keyspace, "--partitions", strconv.Itoa(partitions), "--ttl", "2s",
-		"--handoff-timeout", "1s", "--initial-delay", "0s")
+	f.want(exitOK, append([]string{"keyspace", "create", f.keyspace, "--partitions", strconv.Itoa(partitions), "--ttl", "2s",
+		"--handoff-timeout", "2s", "--initial-delay", "0s"}, settings...)...)
 	return f
 }
 
@@ -237,7 +237,7 @@ beat old`)
 		return len(seen) == 2
 	})
 	if len(f.said("asked")) != 1 || len(f.said("finished")) != 1 {
-		t.Errorf("asked %v, finished %v: it has 1 s", f.said("asked"), f.said("finished"))
+		t.Errorf("asked %v, finished %v: it has 2 s", f.said("asked"), f.said("finished"))
 	}
 	var deaf, last time.Duration
 	for _, l := range f.lines() {
@@ -248,8 +248,8 @@ beat old`)
 			last = l.at
 		}
 	}
-	if lived := last - deaf; deaf == 0 || lived < 600*time.Millisecond || lived > 1100*time.Millisecond {
-		t.Errorf("a command that ignores SIGTERM lived for %v after it, want about 0.8 s of the 1 s", lived)
+	if lived := last - deaf; deaf == 0 || lived < 1300*time.Millisecond || lived > 2500*time.Millisecond {
+		t.Errorf("a command that ignores SIGTERM lived for %v after it, want about 1.8 s of the 2 s", lived)
 	}
 	f.neverTwo()
 }

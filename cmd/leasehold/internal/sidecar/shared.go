@@ -92,15 +92,15 @@ func (s *sidecar) runShared(ctx context.Context) (int, error) {
 	cancel()
 	<-watched
 	sh.child.hold(false, s.clock.Now()+stopWait)
-	overdue := time.NewTimer(stopWait + answerWithin)
-	defer overdue.Stop()
-	select {
-	case <-sh.child.done:
-	case <-overdue.C:
-		s.hands.fail(fmt.Errorf("%w: it has not killed the command in time", errKeeper))
-		<-sh.child.done
+	overdue, helped := time.After(stopWait+s.slack()), false
+	for {
+		select {
+		case <-sh.child.done:
+			return sh.code(err)
+		case <-overdue:
+			overdue = s.overdue(sh.child, &helped)
+		}
 	}
-	return sh.code(err)
 }
 
 // code is the exit code after the command has ended.
@@ -143,6 +143,7 @@ func (sh *shared) handle(ctx context.Context, l *worker.Lease) error {
 func (sh *shared) follow(ctx context.Context, h *holding) error {
 	draining, over := h.lease.Draining(), ctx.Done()
 	var overdue <-chan time.Time
+	helped := false
 	for {
 		select {
 		case err := <-h.released:
@@ -177,7 +178,7 @@ func (sh *shared) follow(ctx context.Context, h *holding) error {
 				return context.Cause(ctx)
 			}
 		case <-overdue:
-			sh.hands.fail(fmt.Errorf("%w: it has not killed the command in time", errKeeper))
+			overdue = sh.overdue(sh.child, &helped)
 		}
 	}
 }

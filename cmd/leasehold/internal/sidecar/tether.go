@@ -41,6 +41,7 @@ func (s *sidecar) tend(ctx context.Context, l *worker.Lease, spec *Spec) (o outc
 	l.Ready()
 	draining, over := l.Draining(), ctx.Done()
 	var overdue <-chan time.Time
+	helped := false
 	for {
 		select {
 		case <-c.done:
@@ -57,9 +58,24 @@ func (s *sidecar) tend(ctx context.Context, l *worker.Lease, spec *Spec) (o outc
 			c.signal(syscall.SIGTERM)
 			overdue = time.After(t.lose() + s.slack())
 		case <-overdue:
-			s.hands.fail(fmt.Errorf("%w: it has not killed a command in time", errKeeper))
+			overdue = s.overdue(c, &helped)
 		}
 	}
+}
+
+// overdue is called when a command should be dead and is not known to be. The
+// keeper may only be slow: at first its work is done for it, and only when it
+// stays silent it counts as failed.
+func (s *sidecar) overdue(c *child, helped *bool) <-chan time.Time {
+	if *helped {
+		s.hands.fail(fmt.Errorf("%w: it has not told the end of a command", errKeeper))
+		return nil
+	}
+	*helped = true
+	below := descendants(processes(), c.pid)
+	killGroup(c.pid)
+	killAll(below)
+	return time.After(answerWithin)
 }
 
 // tether ties the life of a command to one lease.
