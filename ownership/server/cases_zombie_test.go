@@ -261,3 +261,46 @@ func TestDrainSlowerThanTheHandoffTimeoutIsFenced(t *testing.T) {
 	}
 	book.check()
 }
+
+// The cluster was wiped and formed again under a clock that runs behind: the
+// database has seen higher tokens than it grants. The refused claim tells it
+// so, and the next grant is above.
+func TestTokensOfAWipedClusterAreOvertaken(t *testing.T) {
+	t.Parallel()
+	c := quickCluster(t, 1)
+	cl := c.client()
+	createKeyspace(t, cl, "counters", 1, 1200*time.Millisecond, leaseholdv1.Takeover_TAKEOVER_STRICT)
+	book := newLedger(t)
+	tokens := make(chan fence.Token, 8)
+	handler := func(ctx context.Context, l *worker.Lease) error {
+		if err := book.write(l.Stamp()); err != nil {
+			return err
+		}
+		tokens <- l.Token()
+		select {
+		case <-l.Draining():
+		case <-ctx.Done():
+		}
+		return nil
+	}
+	// What the cluster grants now, plus an hour of its clock's tokens.
+	before := startHand(t, worker.Config{Servers: c.servers(), ID: "before", Gossip: worker.GossipOff}, "counters", handler, worker.Claim(book.guard))
+	seen := <-tokens + 3600*100<<13
+	before.cancel()
+	before.wait()
+	if err := book.guard.Claim(t.Context(), []fence.Stamp{{Keyspace: "counters", Token: seen, Owner: "of the old cluster"}}); err != nil {
+		t.Fatal(err)
+	}
+	startHand(t, worker.Config{Servers: c.servers(), ID: "after", Gossip: worker.GossipOff}, "counters", handler, worker.Claim(book.guard))
+	select {
+	case token := <-tokens:
+		if token <= seen {
+			t.Errorf("a handler runs under token %d, the database has seen %d", token, seen)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("no handler ever ran: the cluster does not get above what the database has seen")
+	}
+	if n := book.check(); n != 2 {
+		t.Errorf("%d writes, want 2", n)
+	}
+}
