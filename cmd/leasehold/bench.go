@@ -13,12 +13,13 @@ import (
 
 // newBenchCommand measures on real servers.
 func newBenchCommand(e env) *cobra.Command {
-	return group("bench", "Measure assignment, takeover, handoff and sessions",
+	return group("bench", "Measure assignment, takeover, handoff, routers and sessions",
 		`  leasehold bench assign
   leasehold bench takeover --strict
   leasehold bench handoff -o json
+  leasehold bench router --routers 100
   leasehold bench sessions --sessions 2000`,
-		newBenchAssign(e), newBenchTakeover(e), newBenchHandoff(e), newBenchSessions(e))
+		newBenchAssign(e), newBenchTakeover(e), newBenchHandoff(e), newBenchRouter(e), newBenchSessions(e))
 }
 
 const benchServers = `
@@ -144,6 +145,34 @@ nothing, so what is left is Leasehold's part.
 	f.IntVar(&h.Workers, "workers", 4, "worker processes")
 	f.Uint32Var(&h.Partitions, "partitions", 64, "of the keyspace")
 	f.BoolVar(&h.Strict, "strict", false, "strict takeover instead of fenced")
+	return cmd
+}
+
+func newBenchRouter(e env) *cobra.Command {
+	var r bench.RouterConfig
+	cmd := &cobra.Command{
+		Use:   "router",
+		Short: "How soon a move is visible to routers",
+		Long: `router drains workers and has workers leave, in turns, and measures for each move
+and each router from the leader's proposal of the grant, which is before the log
+has it, until the router's table shows the new owner. It starts its own servers
+always.`,
+		Example: "  leasehold bench router --routers 100 --moves 1000 -o json",
+		Args:    exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := atLeast(map[string][2]int{"routers": {r.Routers, 1}, "moves": {r.Moves, 1}, "workers": {r.Workers, 2}, "partitions": {int(r.Partitions), 1}}); err != nil {
+				return err
+			}
+			t, err := bench.RouterTimes(cmd.Context(), benchConfig(e, cmd), r)
+			return finishBench(e, t, fmt.Sprintf("%d routers, %d times that one showed a move: p50 %.1f ms, p99 %.1f ms, max %.1f ms", r.Routers, t.Count, t.P50, t.P99, t.Max), err)
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&r.Routers, "routers", 100, "routers, in this process, each with its own connections")
+	f.IntVar(&r.Moves, "moves", 500, "how many at least")
+	f.IntVar(&r.Workers, "workers", 4, "worker processes")
+	f.Uint32Var(&r.Partitions, "partitions", 64, "of the keyspace")
+	f.BoolVar(&r.AnyServer, "any-server", false, "routers follow a server chosen at random instead of the leader")
 	return cmd
 }
 

@@ -53,7 +53,7 @@ var allowed = map[string][]string{
 	"ownership/server":                         {"ownership/api", "ownership/controller", "ownership/client", "ownership/bootclock", "ownership/leaseholdv1", "ownership/leaseholdv1/leaseholdv1connect", "raftstore", "raftstore/state", "ring", "ring/gossip", "metrics"},
 	"cmd/leasehold":                            {"*"},
 	"cmd/leasehold/internal/demo":              {"ownership/worker", "ownership/client", "ownership/fence", "ownership/fence/sqlfence", "ownership/bootclock", "ownership/leaseholdv1", "metrics", "cmd/leasehold/internal/cluster", "cmd/leasehold/internal/latency"},
-	"cmd/leasehold/internal/bench":             {"ownership/worker", "ownership/client", "ownership/fence", "ownership/bootclock", "ownership/leaseholdv1", "metrics", "cmd/leasehold/internal/cluster", "cmd/leasehold/internal/latency"},
+	"cmd/leasehold/internal/bench":             {"ownership/worker", "ownership/router", "ownership/client", "ownership/fence", "ownership/bootclock", "ownership/leaseholdv1", "metrics", "cmd/leasehold/internal/cluster", "cmd/leasehold/internal/latency"},
 	"cmd/leasehold/internal/cluster":           {"ownership/client", "ownership/leaseholdv1", "ownership/bootclock"},
 	"cmd/leasehold/internal/latency":           {},
 	"cmd/leasehold/internal/sidecar":           {"ownership/worker", "ownership/fence", "ownership/bootclock"},

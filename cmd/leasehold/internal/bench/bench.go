@@ -1,6 +1,7 @@
 // Package bench measures what Leasehold's users wait for, on real servers and
 // real sessions: how soon a new keyspace is assigned, how soon a dead worker's
-// partitions run elsewhere, how long a handoff takes, what sessions cost.
+// partitions run elsewhere, how long a handoff takes, how soon routers know of a
+// move, what sessions cost.
 //
 // Without other servers named it starts three of its own, processes of this
 // same binary on loopback with log and fsync on disk, and ends them again.
@@ -11,7 +12,8 @@
 // Not promised: figures that mean anything while something else is busy here.
 //
 // Goroutines: a bench is one, one more follows the cluster's events while
-// handoffs are measured, and package cluster has two per process.
+// handoffs or routers are measured, a router has two, and package cluster has
+// two per process.
 package bench
 
 import (

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -12,7 +13,9 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/leasehold-dev/leasehold/cmd/leasehold/internal/cluster"
+	"github.com/leasehold-dev/leasehold/ownership/bootclock"
 	"github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
+	"github.com/leasehold-dev/leasehold/ownership/router"
 )
 
 func line(notes ...note) string {
@@ -124,6 +127,33 @@ func TestResultLines(t *testing.T) {
 func TestSessionsOfOtherServersAreNotMeasured(t *testing.T) {
 	_, err := Sessions(t.Context(), Config{Servers: "10.0.0.1:7400"}, SessionsConfig{})
 	if err == nil || errors.Is(err, t.Context().Err()) || !strings.Contains(err.Error(), "--server") {
+		t.Fatalf("error %v", err)
+	}
+}
+
+// A router that has seen only a later grant of the partition has shown the move
+// by then, and one that has seen an earlier one has not.
+func TestARouterShowsAMoveByItsTokenOrALaterOne(t *testing.T) {
+	w := &watcher{changed: make(chan struct{}, 1)}
+	from := bootclock.Boot().Now() - time.Hour
+	for _, at := range []router.Route{
+		{Partition: 1, Owner: "a", Token: 33}, {Partition: 1, Token: 33}, {Partition: 1, Owner: "b", Token: 40}, {Partition: 2, Owner: "a", Token: 50},
+	} {
+		w.hear(at)
+	}
+	took, err := w.times(t.Context(), []granted{{1, 33, from}, {1, 36, from}, {2, 50, from}})
+	if err != nil || len(took) != 3 || slices.Min(took) < time.Hour || took[0] > took[1] || len(w.shown[1]) != 2 {
+		t.Fatalf("%v, %v, shown %v", took, err, w.shown)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if took, err := w.times(ctx, []granted{{1, 41, from}}); err == nil || !strings.Contains(err.Error(), "41") {
+		t.Fatalf("a grant that was not shown took %v, %v", took, err)
+	}
+}
+
+func TestRoutersOfOtherServersAreNotMeasured(t *testing.T) {
+	if _, err := RouterTimes(t.Context(), Config{Servers: "10.0.0.1:7400"}, RouterConfig{}); err == nil || !strings.Contains(err.Error(), "--server") {
 		t.Fatalf("error %v", err)
 	}
 }
