@@ -353,6 +353,69 @@ trap '' TERM; beat main`)
 	}
 }
 
+// The same in per-worker mode: the command cannot be told, so it dies.
+func TestRunStoppedSidecarsSharedCommandDies(t *testing.T) {
+	t.Parallel()
+	f := newField(t, 1)
+	w1, w := f.perWorker("w1", "trap '' TERM; LEASEHOLD_PARTITION=0 LEASEHOLD_TOKEN=1; beat old")
+	w.leases(1)
+	f.until("the command", func() bool { return len(f.said("old")) > 3 })
+	stopped := bootclock.Boot().Now()
+	w1.cmd.Process.Signal(syscall.SIGSTOP)
+	if last := f.silence("old"); last > stopped+2*time.Second {
+		t.Errorf("the command lived for %v after its sidecar had been stopped: longer than the TTL of 2 s", last-stopped)
+	}
+	w1.cmd.Process.Signal(syscall.SIGCONT)
+	w1.cmd.Wait()
+	if code := w1.cmd.ProcessState.ExitCode(); code != sidecar.CodeLostLease {
+		t.Errorf("exit code %d, want %d\n%s", code, sidecar.CodeLostLease, w1.stderr)
+	}
+}
+
+// A stopped keeper kills nobody: the sidecar does it.
+func TestRunStoppedKeeper(t *testing.T) {
+	t.Parallel()
+	f := newField(t, 1)
+	pids := filepath.Join(t.TempDir(), "keeper")
+	p := f.sidecar("w1", `echo $PPID >`+pids+`.new; mv `+pids+`.new `+pids+`
+trap '' TERM; beat old`)
+	keeper := 0
+	f.until("the keeper's number", func() bool {
+		raw, err := os.ReadFile(pids)
+		keeper, _ = strconv.Atoi(strings.TrimSpace(string(raw)))
+		return err == nil && keeper > 1 && len(f.said("old")) > 5
+	})
+	syscall.Kill(keeper, syscall.SIGSTOP)
+	f.want(exitOK, "workers", "evict", "w1", "--yes")
+	evicted := bootclock.Boot().Now()
+	if last := f.silence("old"); last > evicted+2*time.Second {
+		t.Errorf("the command lived for %v without its lease: longer than the TTL of 2 s", last-evicted)
+	}
+	p.cmd.Wait()
+	if code := p.cmd.ProcessState.ExitCode(); code != sidecar.CodeLostLease {
+		t.Errorf("exit code %d, want %d\n%s", code, sidecar.CodeLostLease, p.stderr)
+	}
+}
+
+// The first signal asks, the second one means now.
+func TestRunSecondSignalKills(t *testing.T) {
+	t.Parallel()
+	f := newField(t, 1)
+	p := f.sidecar("w1", `trap 'say asked' TERM; beat old`)
+	f.until("the command", func() bool { return len(f.said("old")) > 5 })
+	p.cmd.Process.Signal(syscall.SIGINT)
+	f.until("the question", func() bool { return len(f.said("asked")) > 0 })
+	second := bootclock.Boot().Now()
+	p.cmd.Process.Signal(syscall.SIGINT)
+	p.cmd.Wait()
+	if code := p.cmd.ProcessState.ExitCode(); code != 128+int(syscall.SIGINT) {
+		t.Errorf("exit code %d, want 130\n%s", code, p.stderr)
+	}
+	if last := f.silence("old"); last > second+time.Second {
+		t.Errorf("the command lived for %v after the second signal", last-second)
+	}
+}
+
 // A command that ends at once for ever is started less and less often, however
 // often the partition comes back; and it is known to the servers.
 func TestRunBacksOff(t *testing.T) {

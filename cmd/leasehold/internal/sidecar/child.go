@@ -14,9 +14,13 @@ import (
 	"time"
 )
 
-// answerWithin is how long the keeper may take to do as it is told. After it the
-// keeper counts as stuck, and everything is killed without it.
-const answerWithin = 5 * time.Second
+// When the keeper counts as stuck, and everything is killed without it.
+const (
+	// answerWithin is for a start, which may wait for hundreds of others.
+	answerWithin = 30 * time.Second
+	// buriedWithin is for the end of a command that has been killed.
+	buriedWithin = 5 * time.Second
+)
 
 // errKeeper stands for a keeper that has ended or does not answer.
 var errKeeper = errors.New("the keeper process has failed")
@@ -192,7 +196,7 @@ func (h *hands) dismiss() {
 	h.closing = true
 	h.mu.Unlock()
 	h.out.close()
-	timer := time.NewTimer(answerWithin)
+	timer := time.NewTimer(buriedWithin)
 	defer timer.Stop()
 	select {
 	case <-h.gone:

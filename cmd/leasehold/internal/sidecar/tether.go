@@ -75,7 +75,7 @@ func (s *sidecar) overdue(c *child, helped *bool) <-chan time.Time {
 	below := descendants(processes(), c.pid)
 	killGroup(c.pid)
 	killAll(below)
-	return time.After(answerWithin)
+	return time.After(buriedWithin)
 }
 
 // tether ties the life of a command to one lease.
