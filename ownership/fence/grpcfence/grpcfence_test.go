@@ -249,8 +249,8 @@ func TestClientWithoutAStamp(t *testing.T) {
 	if _, err := conn.NewStream(t.Context(), &desc.Streams[0], streamMethod); !errors.Is(err, grpcfence.ErrNoStamp) {
 		t.Errorf("stream: got %v", err)
 	}
-	if err := write(with(stamp(0, "a")), conn, "x"); !errors.Is(err, fence.ErrInvalid) || asked != 0 {
-		t.Errorf("token 0: got %v after %d calls", err, asked)
+	if err := write(with(stamp(5, "a\x00b")), conn, "x"); !errors.Is(err, fence.ErrInvalid) || asked != 0 {
+		t.Errorf("impossible stamp: got %v after %d calls", err, asked)
 	}
 	pass := grpcfence.UnaryClientInterceptor(grpcfence.PassUnstamped())
 	err := pass(t.Context(), writeMethod, wrapperspb.String("x"), &emptypb.Empty{}, conn, func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {

@@ -44,13 +44,13 @@ func TestTransportWithoutAStamp(t *testing.T) {
 	if !errors.Is(err, httpfence.ErrNoStamp) || asked != 0 || !body.closed {
 		t.Errorf("got %v after %d requests, body closed: %v", err, asked, body.closed)
 	}
-	bad := stamp(0, "a")
+	bad := stamp(5, "a\x00b")
 	req, _ = http.NewRequestWithContext(with(bad), "PUT", srv.URL, nil)
 	if resp, err = c.Do(req); err == nil {
 		resp.Body.Close()
 	}
 	if !errors.Is(err, fence.ErrInvalid) || asked != 0 {
-		t.Errorf("token 0: got %v after %d requests", err, asked)
+		t.Errorf("impossible stamp: got %v after %d requests", err, asked)
 	}
 	c.Transport.(*httpfence.Transport).PassUnstamped = true
 	resp, err = c.Post(srv.URL, "text/plain", nil)
