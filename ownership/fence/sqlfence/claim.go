@@ -110,6 +110,11 @@ type try struct {
 }
 
 func (t *try) run(ctx context.Context) (refused []*fence.StaleError, err error) {
+	// Before the transaction: in SQLite one that reads first might not get to
+	// write.
+	if err := t.f.verify(ctx, t.f.db); err != nil {
+		return nil, err
+	}
 	err = t.f.db.InTx(ctx, func(tx Queryer) error {
 		if err := t.prepare(ctx, tx); err != nil {
 			return err
@@ -127,23 +132,14 @@ func (t *try) run(ctx context.Context) (refused []*fence.StaleError, err error) 
 		if found := watch(); len(found) > 0 {
 			t.blockers = found
 		}
-		if err == nil && t.f.dialect == SQLite {
-			err = t.f.verify(ctx, tx)
-		}
 		return err
 	})
 	return refused, err
 }
 
-// prepare does what comes before the writing statement; nothing in SQLite,
-// where a transaction that reads first might not get to write.
+// prepare bounds the transaction's waiting and idling: a claimer may be stopped
+// too. SQLite's busy timeout belongs to the connection.
 func (t *try) prepare(ctx context.Context, tx Queryer) error {
-	if t.f.dialect == SQLite {
-		return nil
-	}
-	if err := t.f.verify(ctx, tx); err != nil {
-		return err
-	}
 	bound := t.f.bound(ctx)
 	switch t.f.dialect {
 	case PostgreSQL:

@@ -81,8 +81,8 @@ type column struct {
 	key  bool
 }
 
-// verifyColumns looks at the shape of the table once. SQLite's transactions
-// call it after their writing statement, the others before.
+// verifyColumns looks at the shape of the table once. Guard calls it before its
+// first statement, in SQLite after it.
 func (f *Fence) verifyColumns(ctx context.Context, q Queryer) error {
 	if f.columns.Load() {
 		return nil
