@@ -24,8 +24,8 @@ type dialect struct {
 
 func dialectOf(d sqlfence.Dialect) (dialect, error) {
 	bigint := func(declared string) bool { return strings.EqualFold(declared, "bigint") }
-	switch d.String() {
-	case "sqlite":
+	switch d {
+	case sqlfence.SQLite:
 		// There is one writer at a time, so there is nothing to lock.
 		return dialect{
 			schema:     "sql/sqlite.sql",
@@ -35,7 +35,7 @@ func dialectOf(d sqlfence.Dialect) (dialect, error) {
 			// came as text: https://www.sqlite.org/datatype3.html §3.1.
 			bigint: func(declared string) bool { return strings.Contains(strings.ToUpper(declared), "INT") },
 		}, nil
-	case "postgresql":
+	case sqlfence.PostgreSQL:
 		return dialect{
 			schema:   "sql/postgresql.sql",
 			quote:    `"`,
@@ -46,7 +46,7 @@ func dialectOf(d sqlfence.Dialect) (dialect, error) {
 			bigint:    bigint,
 			isolation: sql.LevelReadCommitted,
 		}, nil
-	case "mariadb", "mysql":
+	case sqlfence.MariaDB, sqlfence.MySQL:
 		// MariaDB 10.6, MySQL 8.0.
 		return dialect{
 			schema: "sql/mariadb.sql",

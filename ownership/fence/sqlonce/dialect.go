@@ -43,8 +43,8 @@ func dialect(d sqlfence.Dialect) (statements, error) {
 		n, err := r.RowsAffected()
 		return n == 1, err
 	}
-	switch d.String() {
-	case "sqlite":
+	switch d {
+	case sqlfence.SQLite:
 		return statements{
 			schema:   "sql/sqlite.sql",
 			insert:   insertInto + ` ON CONFLICT (once_key) DO NOTHING`,
@@ -55,7 +55,7 @@ func dialect(d sqlfence.Dialect) (statements, error) {
 WHERE created_at < strftime('%%Y-%%m-%%dT%%H:%%M:%%fZ', 'now', '-' || ? || ' seconds') ORDER BY created_at LIMIT %d)`, pruneBatch),
 			table: `SELECT count(*) FROM sqlite_master WHERE name = 'leasehold_once'`,
 		}, nil
-	case "postgresql":
+	case sqlfence.PostgreSQL:
 		return statements{
 			schema:   "sql/postgresql.sql",
 			insert:   numbered(insertInto + ` ON CONFLICT (once_key) DO NOTHING`),
@@ -67,7 +67,7 @@ WHERE created_at < clock_timestamp() - make_interval(secs => ?) ORDER BY created
 			table:     `SELECT count(to_regclass('leasehold_once'))`,
 			isolation: sql.LevelReadCommitted,
 		}, nil
-	case "mariadb", "mysql":
+	case sqlfence.MariaDB, sqlfence.MySQL:
 		return statements{
 			schema: "sql/mariadb.sql",
 			// Not INSERT IGNORE: that leaves two who waited for a third that
