@@ -37,10 +37,15 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Args[1:]); err != nil {
+	if err := run(ctx, os.Args[1:]); err != nil && !asked(ctx, err) {
 		fmt.Fprintln(os.Stderr, "cron:", err)
 		os.Exit(1)
 	}
+}
+
+// asked reports whether err is only what a signal does to what is under way.
+func asked(ctx context.Context, err error) bool {
+	return ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx)))
 }
 
 // settings are the flags of all four commands.
