@@ -25,6 +25,10 @@ var (
 // because the row is locked from here on. A job without writes of its own may
 // be ended with the *sql.DB itself.
 //
+// After an error of the database do not call Done, roll back: when MariaDB or
+// MySQL have ended a transaction as the victim of a deadlock, they carry out
+// what follows without one, and the job would be done without its writes.
+//
 // The row must be claimed under the stamp's token and owner. If it is under
 // another, the error is a *fence.StaleError (errors.Is fence.ErrStale) that
 // names the other; else it may match ErrEnded or ErrNoJob. Roll back after any

@@ -17,7 +17,7 @@ const (
 )
 
 // Errors to look for with errors.Is. After each of them nothing of this call
-// has been kept, ErrUnknown excepted.
+// has been kept, but for what ErrLost and ErrUnknown say.
 var (
 	// ErrInvalid: the key is empty, too long, no UTF-8 or contains NUL. The
 	// database was not asked.
@@ -34,7 +34,9 @@ var (
 	// ErrResultTooLong: fn has returned more than MaxResultLen bytes.
 	ErrResultTooLong = errors.New("result is too long")
 	// ErrLost: the row was gone when fn had returned, because the transaction
-	// had been rolled back under it (a deadlock whose error fn has swallowed).
+	// had been rolled back under it: a deadlock in MariaDB or MySQL whose error
+	// fn has swallowed. What fn wrote after that, these two databases have
+	// committed statement by statement. fn must return the errors it meets.
 	ErrLost = errors.New("transaction was rolled back while the request ran")
 	// ErrUnknown: the commit failed, and it is not known whether it took
 	// effect. Call again with the same key to find out.
