@@ -153,7 +153,11 @@ func (t *table) show() (changed []uint32) {
 	for i, c := range t.fresh {
 		t.chunks[i].Store(c)
 	}
-	clear(t.fresh)
+	if len(t.fresh) > 64 {
+		t.fresh = map[uint32]*chunk{} // a map that was large once is slow for ever
+	} else {
+		clear(t.fresh)
+	}
 	changed, t.dirty = t.dirty, nil
 	slices.Sort(changed)
 	return slices.Compact(changed)

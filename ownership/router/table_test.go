@@ -272,9 +272,9 @@ func BenchmarkLookup(b *testing.B) {
 func BenchmarkApplyMove(b *testing.B) {
 	for _, n := range []uint32{65_536, 1 << 20} {
 		r, _ := filled(b, n)
+		i := uint64(0) // on and on: tokens only rise
 		b.Run(fmt.Sprintf("partitions=%d", n), func(b *testing.B) {
 			b.ReportAllocs()
-			i := uint64(0)
 			for b.Loop() {
 				i++
 				p := uint32(i*40_503) % n
