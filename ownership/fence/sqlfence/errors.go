@@ -250,7 +250,7 @@ func walk(err error, f func(error) bool) bool {
 	if f(err) {
 		return true
 	}
-	switch e := err.(type) {
+	switch e := err.(type) { //nolint:errorlint // this is the walk that errors.As does
 	case interface{ Unwrap() error }:
 		return walk(e.Unwrap(), f)
 	case interface{ Unwrap() []error }:
