@@ -1,8 +1,7 @@
-// Package objectfence guards objects of an HTTP object store (S3 and what
-// speaks like it, Azure, GCS) with fencing tokens, by conditional requests. The
-// mark is kept in the metadata of the guarded object itself, and every write
-// is a PUT on the condition that the object is still the one whose mark was
-// compared:
+// Package objectfence guards objects of an HTTP object store, S3 and what speaks
+// like it, with fencing tokens, by conditional requests. The mark is kept in the
+// metadata of the guarded object itself, and every write is a PUT on the
+// condition that the object is still the one whose mark was compared:
 //
 //	HEAD object            → ETag "a1", token 33 of w2
 //	                         34 is higher: go on
@@ -37,7 +36,9 @@
 // ETag is a hash of the content alone: a claim would not change it, and a PUT
 // that was on its way before the claim would still match. For them set
 // [Config].Trailer, which ends every content with a line of its own. [Open]
-// tries all this out and fails with a *[UnfitError] if the store will not do.
+// tries all this out and fails with a *[UnfitError] if the store will not do:
+// do not go by a provider's name, conditional writes came late to many. The
+// tests of this package run against a small server, not against providers.
 //
 // # Promise and limits
 //

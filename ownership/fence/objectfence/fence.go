@@ -31,8 +31,7 @@ type Config struct {
 	Trailer bool
 
 	// MetaPrefix begins the headers of the store's user metadata. Default:
-	// "x-amz-meta-"; GCS: "x-goog-meta-"; Azure allows no dashes after its
-	// "x-ms-meta-", so it needs a gateway.
+	// "x-amz-meta-".
 	MetaPrefix string
 
 	// Object names the object of a key, relative to URL and escaped for it.
