@@ -54,6 +54,9 @@ func TestREADMECommandsExist(t *testing.T) {
 			}
 			found++
 			for _, a := range args {
+				if a == "--" { // the rest is somebody else's command
+					break
+				}
 				if name, ok := strings.CutPrefix(a, "--"); ok {
 					name, _, _ = strings.Cut(name, "=")
 					if cmd.Flags().Lookup(name) == nil && cmd.InheritedFlags().Lookup(name) == nil {
