@@ -13,10 +13,12 @@ import (
 const (
 	// claimGrace is how much longer a claim waits than a stopped writer may
 	// idle in its transaction.
-	claimGrace = time.Second
+	claimGrace = 2 * time.Second
 	// nameGrace is what it leaves of a context's time, to find out who is in
 	// the way and to say so.
 	nameGrace = 500 * time.Millisecond
+	// claimWork is what it is granted for each stamp besides the waiting.
+	claimWork = 200 * time.Microsecond
 	// maxConflicts is how often a claim is begun again that lost a deadlock or
 	// a serialization conflict.
 	maxConflicts = 5
@@ -30,7 +32,7 @@ const (
 // claimed and committed; after any other error none is, but for
 // ErrOutcomeUnknown, after which claiming again tells.
 //
-// Claim waits for writes in flight, a second longer than the TTL (see
+// Claim waits for writes in flight, two seconds longer than the TTL (see
 // [WithTTL]) or to half a second before the deadline of ctx, whichever is less,
 // and then gives up with a *BlockedError that names whoever is in the way. It
 // looks them up on a second connection, from a goroutine that ends with the
@@ -67,7 +69,8 @@ func (f *Fence) Claim(ctx context.Context, stamps []fence.Stamp) error {
 // leave. The first try goes without, and the following only close those of
 // rows that are locked, so that locks in the server's shared memory stay few.
 func (f *Fence) claim(ctx context.Context, sorted []fence.Stamp) ([]*fence.StaleError, error) {
-	begun, limit := time.Now(), f.bound(ctx)+claimGrace
+	work := time.Duration(len(sorted)) * claimWork
+	begun, limit := time.Now(), f.bound(ctx)+claimGrace+work
 	if d, ok := ctx.Deadline(); ok {
 		limit = max(min(limit, time.Until(d)-nameGrace), time.Millisecond)
 	}
@@ -77,7 +80,7 @@ func (f *Fence) claim(ctx context.Context, sorted []fence.Stamp) ([]*fence.Stale
 		left := limit - time.Since(begun)
 		t.wait, t.total, t.close = left, left, n > 0
 		if f.dialect == PostgreSQL {
-			t.total = min(left, time.Second<<n)
+			t.total = min(left, time.Second<<n+work)
 			if n == 0 {
 				t.wait = min(left, 250*time.Millisecond)
 			}
@@ -206,7 +209,7 @@ func (t *try) raise(ctx context.Context, tx Queryer) ([]*fence.StaleError, error
 				unique = append(unique, sorted[n])
 			}
 		}
-		marks, err := t.f.raise(ctx, tx, unique, t.wait)
+		marks, err := t.f.raise(ctx, tx, unique, t.wait+time.Second-1) // MariaDB counts whole seconds, downwards
 		if err != nil {
 			return nil, err
 		}

@@ -100,7 +100,10 @@ func (f *Fence) verifyColumns(ctx context.Context, q Queryer) error {
 	if err != nil {
 		return fmt.Errorf("look at table leasehold_fence: %w", explain(err))
 	}
-	if len(found) == 0 {
+	// MySQL's dialects show the columns and the engine one after the other while
+	// somebody makes the table.
+	_, engine := found["engine"]
+	if len(found) == 0 || (f.dialect == MariaDB || f.dialect == MySQL) && (!engine || len(found) == 1) {
 		return ErrNoTable
 	}
 	if err := f.dialect.judge(found); err != nil {
