@@ -12,7 +12,6 @@ import (
 	"github.com/leasehold-dev/leasehold/cmd/leasehold/internal/sidecar"
 	"github.com/leasehold-dev/leasehold/ownership/client"
 	"github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
-	"github.com/leasehold-dev/leasehold/ownership/worker"
 )
 
 type holdFlags struct {
@@ -83,7 +82,7 @@ partition; else as for all commands.`,
 	f.Lookup("wait").DefValue = ""
 	f.BoolVar(&h.create, "create", false, "create KEYSPACE with one partition if it does not exist")
 	f.Var(&h.ttl, "ttl", "with --create: how long a silent holder keeps it")
-	h.define(cmd, "default host name, keyspace and a random part", worker.GossipOff)
+	h.define(cmd, "default host name, keyspace and a random part")
 	return cmd
 }
 
@@ -112,7 +111,7 @@ func (h *holdFlags) run(ctx context.Context, e env, keyspace string, command []s
 		return &codedError{exitRefused, &hintError{fmt.Errorf("hold keyspace %q: it has %d partitions, and hold needs one of 1", keyspace, n),
 			"use another keyspace with --create, or: leasehold run --keyspace " + keyspace}}
 	}
-	cfg.Keyspace = keyspaceOf(k)
+	setKeyspace(&cfg, k)
 	cfg.Wait = h.wait.d
 	if forever {
 		cfg.Wait = -1

@@ -25,13 +25,13 @@ type sidecarFlags struct {
 	logs                   logFlags
 }
 
-func (s *sidecarFlags) define(cmd *cobra.Command, id, gossip string) {
+func (s *sidecarFlags) define(cmd *cobra.Command, id string) {
 	s.shutdownFor = durationFlag{d: worker.DefaultShutdownTimeout, max: time.Hour}
 	f := cmd.Flags()
 	f.StringVar(&s.id, "id", "", "worker `name`, the same after a restart ("+id+") (env LEASEHOLD_ID)")
 	f.StringVar(&s.endpoint, "endpoint", "", "where others reach the command, as routers tell it (env LEASEHOLD_ENDPOINT)")
 	f.StringVar(&s.zone, "zone", "", "where it runs, for the choice of a replacement (env LEASEHOLD_ZONE)")
-	f.StringVar(&s.gossip, "gossip", gossip, "auto, off or the `host:port` to bind; lets a fenced keyspace be taken over before the TTL is over (env LEASEHOLD_GOSSIP)")
+	f.StringVar(&s.gossip, "gossip", "", "auto, off or the `host:port` to bind; lets a fenced keyspace be taken over before the TTL is over (default auto in a fenced keyspace, off in a strict one) (env LEASEHOLD_GOSSIP)")
 	f.StringVar(&s.gossipKeyFile, "gossip-key-file", "", "`file` with the servers' gossip key in base64 (env LEASEHOLD_GOSSIP_KEY_FILE)")
 	f.Var(&s.stopGrace, "stop-grace", "taken off the TTL for stopping the command when the lease is lost: half for SIGTERM, half for SIGKILL (default an eighth of the TTL)")
 	f.Lookup("stop-grace").DefValue = ""
@@ -116,11 +116,15 @@ func commandAfterDash(cmd *cobra.Command, args []string, before int) (command []
 	return args[dash:], nil
 }
 
-// keyspaceOf is what the sidecar needs to know of a keyspace.
-func keyspaceOf(k *leaseholdv1.Keyspace) sidecar.Keyspace {
-	return sidecar.Keyspace{
+// setKeyspace adds what the servers say of the keyspace. A strict one gains
+// nothing by gossip, so a sidecar needs no port for it.
+func setKeyspace(c *sidecar.Config, k *leaseholdv1.Keyspace) {
+	c.Keyspace = sidecar.Keyspace{
 		Name: k.GetName(), Partitions: k.GetPartitions(), TTL: time.Duration(k.GetTtlMs()) * time.Millisecond,
 		Fenced: k.GetTakeover() == leaseholdv1.Takeover_TAKEOVER_FENCED,
+	}
+	if c.Worker.Gossip == "" && !c.Keyspace.Fenced {
+		c.Worker.Gossip = worker.GossipOff
 	}
 }
 
@@ -233,7 +237,7 @@ lease was lost for good; 126 or 127 CMD cannot be run; else as for all commands.
 	f.Var(&r.mode, "mode", "per-partition: one CMD for each partition; per-worker: one for all")
 	f.Uint32Var(&r.capacity, "capacity", 0, "the most partitions it is given; 0: no limit (env LEASEHOLD_CAPACITY)")
 	layered(f, "capacity")
-	r.define(cmd, "default host name and keyspace", worker.GossipAuto)
+	r.define(cmd, "default host name and keyspace")
 	complete(cmd, "mode", fixed(string(sidecar.PerPartition), string(sidecar.PerWorker)))
 	complete(cmd, "keyspace", flagNames(e, keyspaceNames))
 	return cmd
@@ -259,7 +263,7 @@ func (r *runFlags) run(ctx context.Context, e env, command []string) error {
 	if err != nil {
 		return err
 	}
-	cfg.Keyspace = keyspaceOf(k)
+	setKeyspace(&cfg, k)
 	return sidecarEnd(sidecar.Run(ctx, cfg))
 }
 

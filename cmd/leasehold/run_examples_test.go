@@ -49,7 +49,7 @@ func moveExample(t *testing.T, accepted func() []write, flags []string, example,
 	}
 	f := newField(t, partitions, "--ttl", "5s", "--handoff-timeout", "15s")
 	start := func(id string) *program {
-		args := append([]string{"run", "--server", f.server, "--keyspace", f.keyspace, "--id", id, "--log-format", "text", "--gossip", "off"}, flags...)
+		args := append([]string{"run", "--server", f.server, "--keyspace", f.keyspace, "--id", id, "--log-format", "text"}, flags...)
 		return startProgram(t, append(args, "--", "env", variable, path)...)
 	}
 	byAll := func(after uint64) func() bool {

@@ -45,6 +45,7 @@
 // Sidecar: two for the keeper's pipe, those of the worker, one per command that
 // is waited for, and in per-worker mode one for the API and one per request.
 // Keeper: one reads requests, one writes reports, one starts commands, one looks
-// at deadlines and at ended children, one per command that has ended, and two
-// per command whose output is taken line by line.
+// at deadlines and at ended children, one per command that has ended (two while
+// it waits for the rest of the output), and two per command whose output is
+// taken line by line.
 package sidecar
