@@ -31,6 +31,9 @@ func startRouter(t *testing.T, cfg router.Config) *router.Router {
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
 	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("router: %+v", r.Stats())
+		}
 		cancel()
 		if err := <-done; err != nil {
 			t.Errorf("router: %v", err)
@@ -130,7 +133,7 @@ func TestPortsSwappedBetweenTwoWorkers(t *testing.T) {
 		}
 	}
 	a, b := c.serve(t, "a", x, current), c.serve(t, "b", y, current)
-	eventually(t, 30*time.Second, "both own their half", settled(map[string]*served{"a": a, "b": b}, map[string]string{"a": x, "b": y}))
+	eventually(t, 90*time.Second, "both own their half", settled(map[string]*served{"a": a, "b": b}, map[string]string{"a": x, "b": y}))
 	old := c.frozen(t, "orders")
 	p, err := router.NewProxy(router.ProxyConfig{Router: old, Keyspace: "orders", Key: func(r *http.Request) ([]byte, error) { return []byte(r.URL.Path), nil }})
 	if err != nil {
@@ -174,7 +177,7 @@ func TestPortsSwappedBetweenTwoWorkers(t *testing.T) {
 	b.stop(t)
 	p.CloseIdleConnections() // they are broken; noticing that is not this test's
 	b2, a2 := c.serve(t, "b", x, current), c.serve(t, "a", y, current)
-	eventually(t, 60*time.Second, "both own their half at the other address", settled(map[string]*served{"a": a2, "b": b2}, map[string]string{"a": y, "b": x}))
+	eventually(t, 90*time.Second, "both own their half at the other address", settled(map[string]*served{"a": a2, "b": b2}, map[string]string{"a": y, "b": x}))
 
 	swapped := 0
 	for q, path := range paths {
@@ -299,7 +302,7 @@ func TestRoutersAgreeAfterLeadersWereLost(t *testing.T) {
 			tokens[p] = at.Token
 		}
 		c.leader()
-		eventually(t, 30*time.Second, "the new worker owns some, and all routers know", func() bool {
+		eventually(t, 90*time.Second, "the new worker owns some, and all routers know", func() bool {
 			owns := false
 			for p := range uint32(partitions) {
 				at, _ := routers[0].At("orders", p)
