@@ -107,8 +107,9 @@ func (f *follower) follow(ctx context.Context) error {
 	for err == nil {
 		var m *leaseholdv1.WatchEventsResponse
 		if m, err = stream.Recv(); err == nil {
-			silence.Reset(3 * f.cfg.Heartbeat)
+			silence.Stop() // a list may take longer
 			err = f.heard(ctx, addr, m)
+			silence.Reset(3 * f.cfg.Heartbeat)
 		}
 	}
 	if cause := context.Cause(ctx); errors.Is(cause, errSilent) {
