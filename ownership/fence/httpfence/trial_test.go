@@ -182,8 +182,9 @@ func (e *endpoint) Close() error {
 	return nil
 }
 
+// 1,000 trials: go test ./ownership/fence/httpfence -args -fencetest.trials=1000
 func TestTrials(t *testing.T) {
-	report := fencetest.Run(t, fencetest.Options{Parallel: 4}, func(int) (fencetest.Resource, error) {
+	report := fencetest.Run(t, fencetest.Options{Trials: 400, Parallel: 4}, func(int) (fencetest.Resource, error) {
 		return newEndpoint(true, nil), nil
 	})
 	if !report.OK() {
@@ -192,9 +193,9 @@ func TestTrials(t *testing.T) {
 }
 
 // The server crashes as well, whenever a writer does, and has only its durable
-// guard to remember by. All 1,000: go test -fencetest.trials=1000.
+// guard to remember by.
 func TestTrialsWithARestartedServer(t *testing.T) {
-	report := fencetest.Run(t, fencetest.Options{Trials: 400, Parallel: 4}, func(int) (fencetest.Resource, error) {
+	report := fencetest.Run(t, fencetest.Options{Trials: 200, Parallel: 4}, func(int) (fencetest.Resource, error) {
 		return newEndpoint(true, fence.NewMemory(nil)), nil
 	})
 	if !report.OK() || report.Crashed == 0 {
@@ -213,7 +214,7 @@ func TestTrialsFindAnUnguardedEndpoint(t *testing.T) {
 
 // And a gate that remembers nothing over a restart is found as well.
 func TestTrialsFindAForgetfulServer(t *testing.T) {
-	report := fencetest.Run(t, fencetest.Options{Trials: 150, Parallel: 4}, func(int) (fencetest.Resource, error) {
+	report := fencetest.Run(t, fencetest.Options{Trials: 100, Parallel: 4}, func(int) (fencetest.Resource, error) {
 		return newEndpoint(true, forgetful{}), nil
 	})
 	if report.Stale == 0 {

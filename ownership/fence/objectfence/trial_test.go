@@ -173,8 +173,9 @@ func trials(t *testing.T, opt fencetest.Options, guarded bool) fencetest.Report 
 	})
 }
 
+// 1,000 trials: go test ./ownership/fence/objectfence -args -fencetest.trials=1000
 func TestTrials(t *testing.T) {
-	if report := trials(t, fencetest.Options{Parallel: 4}, true); !report.OK() {
+	if report := trials(t, fencetest.Options{Trials: 500, Parallel: 4}, true); !report.OK() {
 		t.Errorf("%s\n%s", report, report.First)
 	}
 }
