@@ -126,6 +126,9 @@ func TestKillPauseAndDrain(t *testing.T) {
 			t.Fatalf("%s has ended by itself: %v\n%s", id, p.Err(), p.Output())
 		case <-time.After(time.Duration(200+random.IntN(500)) * time.Millisecond):
 		}
+		if i%4 == 3 {
+			cluster.Forgive()
+		}
 		what := []string{"kill", "pause", "drain", "stop"}[i%4]
 		tally[what]++
 		switch what {
@@ -146,6 +149,7 @@ func TestKillPauseAndDrain(t *testing.T) {
 			start(id)
 		}
 	}
+	cluster.Forgive()
 	if err := g.Wait(); err != nil {
 		t.Fatal(err)
 	}

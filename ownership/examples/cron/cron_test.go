@@ -85,6 +85,9 @@ func TestKillPauseAndRestart(t *testing.T) {
 			t.Fatalf("%s has ended by itself: %v\n%s", id, p.Err(), p.Output())
 		case <-time.After(time.Duration(200+random.IntN(500)) * time.Millisecond):
 		}
+		if i%4 == 3 {
+			cluster.Forgive()
+		}
 		what := []string{"kill", "pause", "stop", "pause"}[i%4]
 		tally[what]++
 		switch what {
@@ -111,6 +114,7 @@ func TestKillPauseAndRestart(t *testing.T) {
 	for _, p := range workers {
 		p.Resume()
 	}
+	cluster.Forgive()
 	exampletest.Eventually(t, 30*time.Second, "all jobs fire again", func() bool {
 		by := fired(t, s)
 		for job := range policies {

@@ -262,6 +262,9 @@ func TestKillAndPause(t *testing.T) {
 			t.Fatalf("%s has ended by itself: %v\n%s", id, p.Err(), p.Output())
 		case <-time.After(time.Duration(200+random.IntN(800)) * time.Millisecond):
 		}
+		if i%4 == 3 {
+			r.cluster.Forgive()
+		}
 		switch what := []string{"kill", "pause", "stop", "pause"}[i%4]; what {
 		case "kill":
 			tally[what]++
@@ -283,6 +286,7 @@ func TestKillAndPause(t *testing.T) {
 	if err := <-producing; err != nil {
 		t.Fatal(err)
 	}
+	r.cluster.Forgive()
 	r.awaitDelivery()
 	lost, twice, disorder := r.damage()
 	summary := fmt.Sprintf("%d events, %v; %d lost, %d accepted twice, %d out of order", count(t, r.inbox.db, `SELECT count(*) FROM inbox`), tally, lost, twice, disorder)

@@ -15,8 +15,9 @@ type Cluster struct {
 	Server   string // its gRPC address, what --servers wants
 	Keyspace string
 
-	t   testing.TB
-	bin string
+	t          testing.TB
+	bin        string
+	partitions int
 }
 
 // StartCluster starts a cluster with a keyspace of that many partitions. More
@@ -34,7 +35,7 @@ func StartCluster(t testing.TB, keyspace string, partitions int, ttl time.Durati
 	Eventually(t, 30*time.Second, "leasehold dev is ready", func() bool {
 		return json.NewDecoder(strings.NewReader(p.Output())).Decode(&banner) == nil
 	})
-	return &Cluster{Server: banner.GRPCAddr, Keyspace: keyspace, t: t, bin: bin}
+	return &Cluster{Server: banner.GRPCAddr, Keyspace: keyspace, t: t, bin: bin, partitions: partitions}
 }
 
 // Run runs a command of the CLI and returns what it printed.
@@ -88,4 +89,14 @@ func (c *Cluster) AwaitWorkers(n int) {
 		out := c.Run("workers", "ls", "-o", "json")
 		return json.Unmarshal([]byte(out), &list) == nil && len(list.Items) == n
 	})
+}
+
+// Forgive forgets the failures of all partitions, as an operator does who knows
+// why the workers died. A test that kills many has to: partitions that are
+// there whenever a worker dies are suspects, and are granted one at a time.
+func (c *Cluster) Forgive() {
+	c.t.Helper()
+	for p := range c.partitions {
+		c.Run("partitions", "retry", c.Keyspace, strconv.Itoa(p))
+	}
 }
