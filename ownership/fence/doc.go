@@ -20,6 +20,8 @@
 // nothing of time: no clock decides anything here.
 //
 // The package uses the standard library only and starts no goroutine. Guards
-// for real resources live in its sub-packages; [Memory] is for tests and for
-// resources inside one process.
+// for real resources live in its sub-packages. [Gate] guards what has no
+// transactions and is reached through one process, [All] claims at several
+// resources, [Memory] is for tests. A guard of your own is [Check] in the
+// resource's own atomic step; shake it with the package fencetest.
 package fence
