@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -28,6 +30,19 @@ func TestHoldEndsWithItsCommandsCode(t *testing.T) {
 		if p := f.hold(script); p.code() != want {
 			t.Errorf("%s: exit code %d, want %d\n%s", script, p.code(), want, p.stderr)
 		}
+	}
+}
+
+// Standard input, output and arguments are the command's, byte for byte.
+func TestHoldPassesBytesUnchanged(t *testing.T) {
+	t.Parallel()
+	f := newField(t, 1)
+	cmd := exec.Command(os.Args[0], "hold", f.keyspace, "--server", f.server, "--", "sh", "-c", `cat; printf %s "$1$NOTE"`, "sh", "\xff\xfe")
+	cmd.Env = append(os.Environ(), asProgramEnv+"=1", "NOTE=\xe9")
+	cmd.Stdin = strings.NewReader("from stdin ")
+	out, err := cmd.Output()
+	if want := "from stdin \xff\xfe\xe9"; err != nil || string(out) != want {
+		t.Errorf("output %q, %v; want %q", out, err, want)
 	}
 }
 

@@ -22,10 +22,12 @@ func TestRunKillsWhatWasForked(t *testing.T) {
 	}
 	t.Parallel()
 	f := newField(t, 1)
-	daemon := `( setsid sh -c '` + strings.ReplaceAll(f.prelude(), `'`, `'\''`) + `beat daemon' & )
+	prelude := strings.ReplaceAll(f.prelude(), `'`, `'\''`)
+	daemon := `( setsid sh -c '` + prelude + `beat daemon' & )
+( setsid env -i PATH="$PATH" LEASEHOLD_PARTITION=0 LEASEHOLD_TOKEN=$LEASEHOLD_TOKEN sh -c '` + prelude + `beat naked' & )
 `
 	p := f.sidecar("w1", daemon+`beat job &
-while ! grep -q daemon `+f.evidence+`; do sleep 0.02; done
+while ! grep -q daemon `+f.evidence+` || ! grep -q naked `+f.evidence+`; do sleep 0.02; done
 say leaving; exit 0`)
 	f.until("the command's end", func() bool { return len(f.said("leaving")) >= 1 })
 	token := f.said("leaving")[0].token
@@ -36,7 +38,7 @@ say leaving; exit 0`)
 	f.neverTwo()
 	p.stop(t)
 	end := bootclock.Boot().Now()
-	for _, word := range []string{"job", "daemon"} {
+	for _, word := range []string{"job", "daemon", "naked"} {
 		if last := f.silence(word); last > end {
 			t.Errorf("%s lived until %v, the sidecar had ended at %v", word, last, end)
 		}

@@ -2,7 +2,7 @@ package sidecar
 
 import (
 	"crypto/rand"
-	"encoding/json"
+	"encoding/gob"
 	"errors"
 	"fmt"
 	"io"
@@ -115,7 +115,7 @@ func hire(executable string, stdin io.Reader, stdout, stderr io.Writer, log *slo
 func (h *hands) listen(from *os.File) {
 	defer close(h.gone)
 	defer from.Close()
-	dec := json.NewDecoder(from)
+	dec := gob.NewDecoder(from)
 	for {
 		var r report
 		if dec.Decode(&r) != nil {

@@ -1,7 +1,7 @@
 package sidecar
 
 import (
-	"encoding/json"
+	"encoding/gob"
 	"errors"
 	"fmt"
 	"io"
@@ -97,7 +97,7 @@ func RunKeeper(requests, reports *os.File) error {
 	// The death signal of the commands follows the thread that starts them, and
 	// this one lives as long as the process.
 	runtime.LockOSThread()
-	dec := json.NewDecoder(requests)
+	dec := gob.NewDecoder(requests)
 	for {
 		var r request
 		if err := dec.Decode(&r); err != nil {

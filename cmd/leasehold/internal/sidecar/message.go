@@ -1,13 +1,14 @@
 package sidecar
 
 import (
-	"encoding/json"
+	"encoding/gob"
 	"io"
 	"sync"
 	"time"
 )
 
-// Operations of a request. Requests and reports are JSON values on two pipes.
+// Operations of a request. Requests and reports go through two pipes as gob
+// values, which keep the bytes of arguments that are no UTF-8.
 const (
 	opSetup  = "setup"  // first: Dir
 	opStart  = "start"  // Child, Spec, Armed, By
@@ -19,15 +20,15 @@ const (
 // request is what the sidecar tells the keeper. Times are readings of the boot
 // clock; both processes share it.
 type request struct {
-	Op     string        `json:"op"`
-	Seq    uint64        `json:"seq,omitempty"` // the answer has the same; 0: none is wanted
-	Child  uint64        `json:"child,omitempty"`
-	Spec   *Spec         `json:"spec,omitempty"`
-	Signal int           `json:"signal,omitempty"`
-	Armed  bool          `json:"armed,omitempty"`
-	By     time.Duration `json:"by,omitempty"`    // 0: as long as the session
-	Until  time.Duration `json:"until,omitempty"` // end of the session, as far as proven
-	Dir    string        `json:"dir,omitempty"`   // removed when the sidecar is gone
+	Op     string
+	Seq    uint64 // the answer has the same; 0: none is wanted
+	Child  uint64
+	Spec   *Spec
+	Signal int
+	Armed  bool
+	By     time.Duration // 0: as long as the session
+	Until  time.Duration // end of the session, as far as proven
+	Dir    string        // removed when the sidecar is gone
 }
 
 // Operations of a report.
@@ -41,25 +42,25 @@ const (
 
 // report is what the keeper tells the sidecar.
 type report struct {
-	Op     string `json:"op"`
-	Seq    uint64 `json:"seq,omitempty"`
-	Child  uint64 `json:"child,omitempty"`
-	Pid    int    `json:"pid,omitempty"`
-	Code   int    `json:"code,omitempty"`
-	Signal int    `json:"signal,omitempty"`
-	Killed bool   `json:"killed,omitempty"` // at a deadline, by the keeper
-	Error  string `json:"error,omitempty"`
+	Op     string
+	Seq    uint64
+	Child  uint64
+	Pid    int
+	Code   int
+	Signal int
+	Killed bool // at a deadline, by the keeper
+	Error  string
 }
 
 // Spec is a command to start.
 type Spec struct {
-	Path  string   `json:"path"` // as exec.LookPath found it
-	Args  []string `json:"args"` // with the name
-	Env   []string `json:"env"`
-	Stdin bool     `json:"stdin,omitempty"` // the sidecar's own; otherwise /dev/null
-	Lines bool     `json:"lines,omitempty"` // output goes through line by line
+	Path  string   // as exec.LookPath found it
+	Args  []string // with the name
+	Env   []string
+	Stdin bool // the sidecar's own; otherwise /dev/null
+	Lines bool // output goes through line by line
 	// Prefix of each line, if Lines.
-	Prefix string `json:"prefix,omitempty"`
+	Prefix string
 }
 
 // outbox writes messages to a pipe without making anybody wait: the other end
@@ -104,7 +105,7 @@ func (o *outbox) signal() {
 // run writes until close or the first error, and closes the pipe.
 func (o *outbox) run() {
 	defer o.w.Close()
-	enc := json.NewEncoder(o.w)
+	enc := gob.NewEncoder(o.w)
 	for range o.wake {
 		o.mu.Lock()
 		queue, closed := o.queue, o.closed
