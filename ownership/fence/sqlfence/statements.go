@@ -104,9 +104,12 @@ FOR SHARE`
 // boundPostgreSQL sets the two timeouts for the rest of the transaction, unless
 // they are shorter already.
 func boundPostgreSQL(limit string) string {
-	return `SELECT count(set_config(name, ` + limit + `::text, true))
-       FROM unnest(ARRAY['lock_timeout', 'idle_in_transaction_session_timeout']) AS name
-       WHERE current_setting(name)::interval = '0' OR current_setting(name)::interval > ` + limit + `::text::interval`
+	set := func(name string) string {
+		return fmt.Sprintf(`CASE WHEN current_setting('%[1]s') = '0' OR current_setting('%[1]s')::interval > %[2]s::text::interval
+    THEN set_config('%[1]s', %[2]s::text, true) ELSE '' END`, name, limit)
+	}
+	return `SELECT ` + set("lock_timeout") + `
+    || ` + set("idle_in_transaction_session_timeout")
 }
 
 // upsert is the one writing statement.
