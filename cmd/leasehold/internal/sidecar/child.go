@@ -49,6 +49,7 @@ type hands struct {
 	out  *outbox
 	log  *slog.Logger
 	mark string
+	scan scans
 	dead chan struct{} // closed when the keeper has failed or has been dismissed
 	gone chan struct{} // closed when its process has been reaped
 

@@ -30,6 +30,8 @@ const (
 	keeperPoll = 50 * time.Millisecond
 	// buryFor is how long what a command left behind may take to die.
 	buryFor = 2 * time.Second
+	// reapEvery is how often orphans that have died are taken away.
+	reapEvery = 500 * time.Millisecond
 	// flushFor is how long the output of a command that has ended may take.
 	flushFor = 200 * time.Millisecond
 )
@@ -48,11 +50,14 @@ type keeper struct {
 	out            *outbox
 	stdout, stderr *lines
 	wake           chan struct{}
+	scans          scans
 
 	mu       sync.Mutex // held while a command is started: no unknown child is ours
 	commands map[uint64]*command
 	until    time.Duration
 	dir      string
+	orphans  bool          // there may be some to reap
+	reapedAt time.Duration // when that was done last
 }
 
 // command is a child of the keeper.
@@ -243,6 +248,7 @@ func (k *keeper) round(died bool) time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now, wait := k.clock.Now(), time.Second
+	var due []*command
 	for _, c := range k.commands {
 		if c.over {
 			continue
@@ -253,30 +259,40 @@ func (k *keeper) round(died bool) time.Duration {
 			continue
 		}
 		at, limited := k.limit(c)
-		if !limited {
-			continue
-		}
-		if now >= at {
-			k.kill(c)
-		}
-		wait = min(wait, keeperPoll, max(at-now, time.Millisecond))
-		if now >= at {
-			wait = keeperPoll // it is dying
+		switch {
+		case !limited:
+		case now >= at:
+			due = append(due, c)
+			wait = min(wait, keeperPoll) // it is dying
+		default:
+			wait = min(wait, keeperPoll, at-now)
 		}
 	}
-	if died {
+	k.kill(due)
+	k.orphans = k.orphans || died
+	if rest := k.reapedAt + reapEvery - now; k.orphans && rest <= 0 {
+		k.orphans, k.reapedAt = false, now
 		k.reapOrphans()
+	} else if k.orphans {
+		wait = min(wait, rest)
 	}
-	return wait
+	return max(wait, time.Millisecond)
 }
 
-// kill kills a command and all that is below it, as far as it is still to be
-// found from there.
-func (k *keeper) kill(c *command) {
-	c.killed = true
-	below := descendants(processes(), c.pid)
-	killGroup(c.pid)
-	killAll(below)
+// kill kills commands and all that is below them, as far as it is still to be
+// found from there. One look at the process table must do for all: a lease's end
+// may be that of hundreds.
+func (k *keeper) kill(due []*command) {
+	if len(due) == 0 {
+		return
+	}
+	all := processes()
+	for _, c := range due {
+		c.killed = true
+		below := descendants(all, c.pid)
+		killGroup(c.pid)
+		killAll(below)
+	}
 }
 
 // bury kills what a command has left behind, and reports its end when nothing
@@ -337,16 +353,21 @@ func (k *keeper) flush(c *command) {
 // leftovers are the live processes that belong to a command that has ended, or
 // to nobody any more.
 func (k *keeper) leftovers(c *command) []int {
-	all := processes()
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	known, marks := make(map[int]bool), make(map[string]bool)
-	for _, other := range k.commands {
-		known[other.pid] = true
-		if other != c && !other.over {
-			marks[other.mark] = true
+	look := func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		for _, other := range k.commands {
+			known[other.pid] = true
+			if other != c && !other.over {
+				marks[other.mark] = true
+			}
 		}
 	}
+	// Before and after: a command may begin or end during the reading.
+	look()
+	all := k.scans.fresh()
+	look()
 	var found []int
 	for _, p := range all {
 		switch {

@@ -72,7 +72,7 @@ func (s *sidecar) overdue(c *child, helped *bool) <-chan time.Time {
 		return nil
 	}
 	*helped = true
-	below := descendants(processes(), c.pid)
+	below := descendants(s.hands.scan.fresh(), c.pid)
 	killGroup(c.pid)
 	killAll(below)
 	return time.After(buriedWithin)

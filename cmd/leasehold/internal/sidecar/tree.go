@@ -1,6 +1,45 @@
 package sidecar
 
-import "syscall"
+import (
+	"sync"
+	"syscall"
+)
+
+// scans reads the process table for many at once: with hundreds of commands
+// that end together, each one's own reading would take seconds.
+type scans struct {
+	running sync.Mutex
+
+	mu   sync.Mutex
+	next *scan // not begun yet
+}
+
+type scan struct {
+	done  chan struct{}
+	table []process
+}
+
+// fresh returns a table whose reading began after the call.
+func (s *scans) fresh() []process {
+	s.mu.Lock()
+	sc := s.next
+	if sc == nil {
+		sc = &scan{done: make(chan struct{})}
+		s.next = sc
+		go func() {
+			s.running.Lock()
+			defer s.running.Unlock()
+			s.mu.Lock()
+			s.next = nil
+			s.mu.Unlock()
+			sc.table = processes()
+			close(sc.done)
+		}()
+	}
+	s.mu.Unlock()
+	<-sc.done
+	return sc.table
+}
 
 // descendants are all processes below one, itself not included. Ended ones that
 // nobody has reaped are left out.
