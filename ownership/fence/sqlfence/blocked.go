@@ -10,7 +10,9 @@ import (
 
 // BlockedError says that a claim did not get a lock in time: none of its stamps
 // is claimed, and it may be tried again. Blockers is empty where the database
-// did not tell, or keeps no record (SQLite). It matches ErrBlocked.
+// did not tell, or keeps no record (SQLite). MariaDB gives all transactions that
+// have written nothing yet one id, so others of that kind may be named besides
+// the one that is in the way. It matches ErrBlocked.
 type BlockedError struct {
 	Waited   time.Duration
 	Blockers []Blocker // the oldest transaction first

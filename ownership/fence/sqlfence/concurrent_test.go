@@ -51,6 +51,7 @@ func hammer(t *testing.T, w *world) {
 // higher token, and nothing stays locked.
 func TestAnyPoolSize(t *testing.T) {
 	each(t, func(t *testing.T, d sqlfence.Dialect) {
+		t.Parallel()
 		for _, pool := range []int{1, 2, 10} {
 			t.Run(fmt.Sprint(pool), func(t *testing.T) { hammer(t, newWorld(t, d, pool)) })
 		}
@@ -61,6 +62,7 @@ func TestAnyPoolSize(t *testing.T) {
 // it had raised is not there.
 func TestKilledClientLeavesNothingLocked(t *testing.T) {
 	each(t, func(t *testing.T, d sqlfence.Dialect) {
+		t.Parallel()
 		w := newWorld(t, d, 1)
 		p := w.start(t, "hold", "killed", time.Minute)
 		if line := p.line(t); line != "holding" {
@@ -87,6 +89,7 @@ func TestKilledClientLeavesNothingLocked(t *testing.T) {
 // without writing.
 func TestNewerClaimWaitsForTheWriteInFlight(t *testing.T) {
 	each(t, func(t *testing.T, d sqlfence.Dialect) {
+		t.Parallel()
 		for _, claimed := range []bool{false, true} {
 			w := newWorld(t, d, 2)
 			ctx := t.Context()

@@ -133,6 +133,7 @@ func TestFormsForOtherLanguages(t *testing.T) {
 // plain sub-select it does; with the forms of the files it does not.
 func TestPlainSubqueryIsWriteSkew(t *testing.T) {
 	eachOf(t, servers, func(t *testing.T, d sqlfence.Dialect) {
+		t.Parallel()
 		const plain = "plain sub-select"
 		for _, form := range []string{plain, "update locking the fence", "write own token"} {
 			for _, late := range []string{"commit after the claim", "wait for the new owner's row"} {

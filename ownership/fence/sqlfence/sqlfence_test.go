@@ -92,6 +92,7 @@ func TestTokensNearTheTop(t *testing.T) {
 // says: it is the database's, and it decides nothing.
 func TestNoClockDecides(t *testing.T) {
 	each(t, func(t *testing.T, d sqlfence.Dialect) {
+		t.Parallel()
 		var verdicts []string
 		for _, minutes := range []int{3, -3, 5_000_000, 0} {
 			w := newWorld(t, d, 1)
@@ -271,6 +272,7 @@ func TestNamesAreBytes(t *testing.T) {
 // The database decides as the rule does, whatever comes.
 func TestSameVerdictsAsTheRule(t *testing.T) {
 	each(t, func(t *testing.T, d sqlfence.Dialect) {
+		t.Parallel()
 		w := newWorld(t, d, 2)
 		round := 0
 		rapid.Check(t, func(rt *rapid.T) {

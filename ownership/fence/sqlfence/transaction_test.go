@@ -37,6 +37,7 @@ func TestGuardNeedsATransaction(t *testing.T) {
 // write after it: it is refused, or the database makes it try again.
 func TestIsolationLevels(t *testing.T) {
 	eachOf(t, dialects[1:], func(t *testing.T, d sqlfence.Dialect) {
+		t.Parallel()
 		for _, level := range []sql.IsolationLevel{sql.LevelDefault, sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {
 			t.Run(level.String(), func(t *testing.T) {
 				w := newWorld(t, d, 3)
@@ -114,6 +115,7 @@ func TestGuardInsideASavepointIsRolledBack(t *testing.T) {
 // A guard before a savepoint outlives a rollback to it.
 func TestGuardBeforeASavepointStays(t *testing.T) {
 	each(t, func(t *testing.T, d sqlfence.Dialect) {
+		t.Parallel()
 		w := newWorld(t, d, 2)
 		old := at(1, 5, "old")
 		w.claim(t, old)

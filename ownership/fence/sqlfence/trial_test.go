@@ -13,7 +13,7 @@ import (
 )
 
 // Random interleavings of old and new owners on each database, with
-// pauses, retries and crashes (150; -fencetest.trials=1000 for more). Without
+// pauses, retries and crashes (60; -fencetest.trials=1000 for more). Without
 // the guard the same trials must show stale writes.
 func TestTrials(t *testing.T) {
 	eachOf(t, dialects[:3], func(t *testing.T, d sqlfence.Dialect) {
@@ -34,7 +34,7 @@ func TestTrials(t *testing.T) {
 				return r, err
 			})
 		}
-		if r := run(true, 150); !r.OK() || r.Accepted == 0 || r.Refused == 0 || r.Crashed == 0 {
+		if r := run(true, 60); !r.OK() || r.Accepted == 0 || r.Refused == 0 || r.Crashed == 0 {
 			t.Errorf("%s\n%s", r, r.First)
 		}
 		if r := run(false, 25); r.Stale == 0 {

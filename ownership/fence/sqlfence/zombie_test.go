@@ -21,6 +21,7 @@ import (
 // its commit fails.
 func TestStoppedWriterDoesNotKeepTheNewOwnerOut(t *testing.T) {
 	eachOf(t, servers, func(t *testing.T, d sqlfence.Dialect) {
+		t.Parallel()
 		const ttl = 2 * time.Second
 		w := newWorld(t, d, 2, sqlfence.WithTTL(ttl))
 		w.claim(t, at(1, 5, "zombie"))
@@ -246,6 +247,7 @@ func TestGuardSetsTimeoutsForItsTransaction(t *testing.T) {
 // another transaction's row lock, and behind a claim's turnstile.
 func TestTimeoutHoldsForTheGuardsOwnWait(t *testing.T) {
 	eachOf(t, servers, func(t *testing.T, d sqlfence.Dialect) {
+		t.Parallel()
 		w := newWorld(t, d, 2, sqlfence.WithTTL(time.Second))
 		w.claim(t, at(1, 5, "a"))
 		locks := []string{`UPDATE leasehold_fence SET token = 6`}
