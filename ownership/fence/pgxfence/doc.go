@@ -8,7 +8,9 @@
 //		return err
 //	}) // errors.Is(err, fence.ErrStale): somebody newer owns it
 //
-// With a transaction of your own, call Guard first in it.
+// With a transaction of your own, call Guard first in it. Where the statements
+// need no answer of one another, Batch sends guard and statements in a single
+// round trip, which is faster than the bare transaction.
 //
 // The pool may lead through a transaction-mode pooler, if pgx is told not to
 // prepare statements (default_query_exec_mode=exec). What package sqlfence says

@@ -80,6 +80,72 @@ func (f *Fence) Do(ctx context.Context, s fence.Stamp, write func(ctx context.Co
 	return sqlfence.CommitError(tx.Commit(ctx))
 }
 
+// Batch sends the statements of b behind the guard, all in one round trip and
+// one transaction of its own: the guard costs no round trip, and neither do
+// BEGIN and COMMIT. If the stamp is refused nothing of b has happened and the
+// answer is a *fence.StaleError. b must not begin, end or leave a transaction;
+// its callbacks are called as pgx.BatchResults.Close does, and only when the
+// guard has let it through. An error of b's statements is returned as it is,
+// after a rollback; when the connection was lost it is
+// sqlfence.ErrOutcomeUnknown.
+func (f *Fence) Batch(ctx context.Context, s fence.Stamp, b *pgx.Batch) error {
+	err := f.batch(ctx, s, b)
+	if !failedGuard(err) {
+		if err == nil {
+			f.inner.Decided(nil)
+		}
+		return err
+	}
+	// The row is not the stamp's own, or a statement of b divided by zero.
+	seen, lookErr := f.inner.Seen(ctx, s.Key())
+	if lookErr != nil {
+		return lookErr
+	}
+	if (seen == fence.Mark{Token: s.Token, Owner: s.Owner}) {
+		return err
+	}
+	if stale := fence.Check(seen, s); stale != nil {
+		f.inner.Decided(stale)
+		return stale
+	}
+	// Not claimed yet, which is no reason to refuse it.
+	var refused *fence.StaleError
+	if err := f.inner.Claim(ctx, []fence.Stamp{s}); errors.As(err, &refused) {
+		return refused
+	} else if err != nil {
+		return err
+	}
+	return f.batch(ctx, s, b)
+}
+
+func (f *Fence) batch(ctx context.Context, s fence.Stamp, b *pgx.Batch) error {
+	text, args, err := f.inner.InBatch(ctx, s)
+	if err != nil {
+		return err
+	}
+	all := &pgx.Batch{}
+	all.Queue(text, args...)
+	for _, q := range b.QueuedQueries {
+		// Anew each time: pgx notes in a queued query what its statement is
+		// called on the connection that it was sent over.
+		all.Queue(q.SQL, q.Arguments...).Fn = q.Fn
+	}
+	if err := f.pool.SendBatch(ctx, all).Close(); err != nil {
+		var answer *pgconn.PgError
+		if errors.As(err, &answer) {
+			return fmt.Errorf("write under guard of %s: %w", s.Key(), err)
+		}
+		return fmt.Errorf("write under guard of %s: %w: %w", s.Key(), sqlfence.ErrOutcomeUnknown, err)
+	}
+	return nil
+}
+
+func failedGuard(err error) bool {
+	const divisionByZero = "22012"
+	var answer *pgconn.PgError
+	return errors.As(err, &answer) && answer.Code == divisionByZero
+}
+
 // closed gives pgx's error about a finished transaction its meaning here.
 func closed(err error) error {
 	if errors.Is(err, pgx.ErrTxClosed) {

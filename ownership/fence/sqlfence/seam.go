@@ -96,3 +96,21 @@ func (f *Fence) Do(ctx context.Context, s fence.Stamp, write func(ctx context.Co
 	}
 	return CommitError(tx.Commit())
 }
+
+// InBatch is the guard as a statement for a pipeline in which the statements
+// behind it cannot wait for its answer, for bindings such as pgxfence: it fails
+// with a division by zero (22012) unless the row is the stamp's own, and locks
+// it otherwise. PostgreSQL only.
+func (f *Fence) InBatch(ctx context.Context, s fence.Stamp) (text string, args []any, err error) {
+	if f.dialect != PostgreSQL {
+		return "", nil, fmt.Errorf("guard in a batch: %s has none, want %s", f.dialect, PostgreSQL)
+	}
+	if err := validate(s); err != nil {
+		return "", nil, err
+	}
+	lock := f.dialect.lock(rowOf(s.Key()), s, f.bound(ctx))
+	return `SELECT 1 / count(*) FROM (` + lock.text + `) AS own`, lock.args, nil
+}
+
+// Decided tells a counter of a decision that a binding has made by itself.
+func (f *Fence) Decided(err error) { fence.Count(f.counter, 1, err) }
