@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,6 +23,7 @@ import (
 
 func TestMain(m *testing.M) {
 	asWriter()
+	nextPort.Store(rand.Uint32N(20_000)) // two runs at a time look in different places
 	goleak.VerifyTestMain(m)
 }
 
@@ -192,14 +195,30 @@ func eventually(t *testing.T, limit time.Duration, what string, ok func() bool) 
 	}
 }
 
+// nextPort is where freeAddr goes on looking: below what the kernel gives to
+// outgoing connections, which would take an address between its choice and its
+// use, and never twice the same.
+var nextPort atomic.Uint32
+
+// freeAddr is a loopback address that is free for TCP and UDP.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 1000 {
+		addr := fmt.Sprintf("127.0.0.1:%d", 12_000+nextPort.Add(1)%20_000)
+		tcp, err := net.Listen("tcp", addr)
+		if err != nil {
+			continue
+		}
+		udp, err := net.ListenPacket("udp", addr)
+		tcp.Close()
+		if err != nil {
+			continue
+		}
+		udp.Close()
+		return addr
 	}
-	defer ln.Close()
-	return ln.Addr().String()
+	t.Fatal("no free port between 12000 and 32000")
+	return ""
 }
 
 func testLogger(t *testing.T, server string) *slog.Logger {

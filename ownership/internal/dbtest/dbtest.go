@@ -18,6 +18,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -138,13 +139,17 @@ func dir(name string, cred *syscall.Credential) (string, error) {
 	return d, nil
 }
 
+// freePort finds a port that nobody listens at, below those that the kernel
+// gives to outgoing connections: one of them might be taken before it is used.
 func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
+	for range 1000 {
+		port := 12_000 + rand.IntN(20_000)
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err == nil {
+			return port, l.Close()
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
+	return 0, errors.New("no free port between 12000 and 32000")
 }
 
 // start runs a server until stop is called. On Linux it dies with the test
