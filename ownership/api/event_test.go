@@ -22,7 +22,7 @@ func TestWatchResumesWithoutGapOrRepetition(t *testing.T) {
 	createKeyspace(t, conn, "orders", 32)
 	createKeyspace(t, conn, "bills", 1)
 	w := openWorker(t, conn, 11, "w1", "orders", "bills")
-	w.until(func(*pb.AttachResponse) bool { return len(w.held) == 32 })
+	w.holds(32)
 	read := func(s *server, after uint64, keyspace string, n int) (evs []*pb.Event) {
 		stream, err := pb.NewEventServiceClient(s.dial(t)).WatchEvents(t.Context(), &pb.WatchEventsRequest{AfterRevision: after, Keyspace: keyspace})
 		if err != nil {
@@ -120,7 +120,7 @@ func TestGrantsNameTheEndpointAndTheKeyspace(t *testing.T) {
 	open := openRequest(11, "w1", "orders")
 	open.GetOpen().Endpoint = "10.0.0.1:9000"
 	w := dialWorker(t, conn, open)
-	w.until(func(*pb.AttachResponse) bool { return len(w.held) == 4 })
+	w.holds(4)
 	stream, err := pb.NewEventServiceClient(c.follower(t).dial(t)).WatchEvents(t.Context(), &pb.WatchEventsRequest{AfterRevision: 1, Keyspace: "orders"})
 	if err != nil {
 		t.Fatal(err)

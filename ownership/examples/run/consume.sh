@@ -8,21 +8,36 @@
 set -eu
 place="${STORE:?set STORE to a directory}/$LEASEHOLD_KEYSPACE-$LEASEHOLD_PARTITION"
 
-# guarded [LINE] refuses if a higher token has been here, else appends LINE.
+# write [LINE] refuses if a higher token has been here, else appends LINE.
+write() (
+	set -e
+	trap '' TERM # what has begun is finished
+	exec 9>"$place.lock"
+	flock 9
+	seen=0
+	if [ -s "$place.token" ]; then read -r seen <"$place.token"; fi
+	if [ "$LEASEHOLD_TOKEN" -lt "$seen" ]; then
+		echo "token $LEASEHOLD_TOKEN is stale: $seen has been here" >&2
+		exit 1
+	fi
+	echo "$LEASEHOLD_TOKEN" >"$place.token.new"
+	mv "$place.token.new" "$place.token"
+	if [ $# -gt 0 ]; then printf '%s %s\n' "$LEASEHOLD_TOKEN" "$1" >>"$place.log"; fi
+)
+
+# guarded [LINE] is write, once more if SIGTERM came before it had begun.
 guarded() {
-	(
-		trap '' TERM # what has begun is finished
-		flock 9
-		seen=0
-		if [ -s "$place.token" ]; then read -r seen <"$place.token"; fi
-		if [ "$LEASEHOLD_TOKEN" -lt "$seen" ]; then
-			echo "token $LEASEHOLD_TOKEN is stale: $seen has been here" >&2
-			exit 1
-		fi
-		echo "$LEASEHOLD_TOKEN" >"$place.token.new"
-		mv "$place.token.new" "$place.token"
-		if [ $# -gt 0 ]; then printf '%s %s\n' "$LEASEHOLD_TOKEN" "$1" >>"$place.log"; fi
-	) 9>"$place.lock"
+	while :; do
+		set +e # the status is looked at
+		write "$@"
+		status=$?
+		set -e
+		case $status in
+		0) return ;;
+		143) ;; # 128 + SIGTERM: it has not begun
+		*) exit 1 ;;
+		esac
+	done
 }
 
 guarded # claim: from here on an older owner can write no more
