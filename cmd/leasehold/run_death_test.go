@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -17,9 +16,7 @@ import (
 // What a command leaves behind dies with it: background jobs, and daemons that
 // left its process group by a double fork and a session of their own.
 func TestRunKillsWhatWasForked(t *testing.T) {
-	if _, err := exec.LookPath("setsid"); err != nil {
-		t.Skip("setsid is not installed")
-	}
+	needTool(t, "setsid")
 	t.Parallel()
 	f := newField(t, 1)
 	prelude := strings.ReplaceAll(f.prelude(), `'`, `'\''`)

@@ -62,9 +62,6 @@ func writer(url string) int {
 // flight, another one takes over, the first goes on. How long it was stopped
 // does not matter, as no clock decides anything.
 func TestStoppedProcessIsFencedWhenItGoesOn(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts processes")
-	}
 	inFlight := 0
 	for range *stops {
 		var (

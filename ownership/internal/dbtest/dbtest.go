@@ -124,19 +124,25 @@ func as(names ...string) (*syscall.Credential, error) {
 	return nil, fmt.Errorf("none of the users %v exists to run a database as", names)
 }
 
-// dir makes a directory that the credential's user owns. It lies directly in
-// /tmp: a socket's path may have about 100 bytes.
-func dir(name string, cred *syscall.Credential) (string, error) {
-	d, err := os.MkdirTemp("/tmp", "lh-"+name+"-")
-	if err != nil {
-		return "", err
+// place is what every server needs: an unprivileged user to run as, one of
+// those named if root starts it, a directory that is the user's, and a port.
+// The directory lies directly in /tmp: a socket's path may have about 100 bytes.
+func place(name string, users ...string) (cred *syscall.Credential, in string, port int, err error) {
+	if cred, err = as(users...); err != nil {
+		return nil, "", 0, err
+	}
+	if port, err = freePort(); err != nil {
+		return nil, "", 0, err
+	}
+	if in, err = os.MkdirTemp("/tmp", "lh-"+name+"-"); err != nil {
+		return nil, "", 0, err
 	}
 	if cred != nil {
-		if err := os.Chown(d, int(cred.Uid), int(cred.Gid)); err != nil {
-			return "", errors.Join(err, os.RemoveAll(d))
+		if err := os.Chown(in, int(cred.Uid), int(cred.Gid)); err != nil {
+			return nil, "", 0, errors.Join(err, os.RemoveAll(in))
 		}
 	}
-	return d, nil
+	return cred, in, port, nil
 }
 
 // freePort finds a port that nobody listens at, below those that the kernel
@@ -162,7 +168,7 @@ func start(in string, cred *syscall.Credential, port int, ready func(context.Con
 	i.cmd.Stdout, i.cmd.Stderr = i.logs, i.logs
 	i.cmd.SysProcAttr = attr(cred)
 	if err := i.cmd.Start(); err != nil {
-		return nil, err
+		return nil, errors.Join(err, os.RemoveAll(in))
 	}
 	i.Pid = i.cmd.Process.Pid
 	go func() {
@@ -178,7 +184,7 @@ func start(in string, cred *syscall.Credential, port int, ready func(context.Con
 		}
 		select {
 		case <-i.done:
-			return nil, fmt.Errorf("%s ended at its start: %s", filepath.Base(argv[0]), i.Log())
+			return nil, errors.Join(fmt.Errorf("%s ended at its start: %s", filepath.Base(argv[0]), i.Log()), os.RemoveAll(in))
 		case <-ctx.Done():
 			i.stop()
 			return nil, fmt.Errorf("%s not ready in time: %w\n%s", filepath.Base(argv[0]), err, i.Log())

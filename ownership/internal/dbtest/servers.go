@@ -102,15 +102,7 @@ func startPostgreSQL(settings []string) (*Instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	cred, err := as("postgres")
-	if err != nil {
-		return nil, err
-	}
-	in, err := dir("postgresql", cred)
-	if err != nil {
-		return nil, err
-	}
-	port, err := freePort()
+	cred, in, port, err := place("postgresql", "postgres")
 	if err != nil {
 		return nil, err
 	}
@@ -122,12 +114,12 @@ func startPostgreSQL(settings []string) (*Instance, error) {
 	for _, s := range settings {
 		argv = append(argv, "-c", s)
 	}
-	psql, _ := exec.LookPath("pg_isready")
+	isReady, _ := exec.LookPath("pg_isready")
 	ready := func(ctx context.Context, i *Instance) error {
-		if psql == "" {
+		if isReady == "" {
 			return accepts(ctx, i)
 		}
-		return exec.CommandContext(ctx, psql, "-q", "-h", i.Host, "-p", strconv.Itoa(i.Port)).Run()
+		return exec.CommandContext(ctx, isReady, "-q", "-h", i.Host, "-p", strconv.Itoa(i.Port)).Run()
 	}
 	return start(in, cred, port, ready, argv...)
 }
@@ -147,15 +139,7 @@ func startMariaDB(options []string) (*Instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	cred, err := as("mysql")
-	if err != nil {
-		return nil, err
-	}
-	in, err := dir("mariadb", cred)
-	if err != nil {
-		return nil, err
-	}
-	port, err := freePort()
+	cred, in, port, err := place("mariadb", "mysql")
 	if err != nil {
 		return nil, err
 	}
@@ -197,11 +181,7 @@ func startRedis(options []string) (*Instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	in, err := dir("redis", nil)
-	if err != nil {
-		return nil, err
-	}
-	port, err := freePort()
+	cred, in, port, err := place("redis", "redis")
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +207,7 @@ func startRedis(options []string) (*Instance, error) {
 		}
 		return nil
 	}
-	return start(in, nil, port, pong, argv...)
+	return start(in, cred, port, pong, argv...)
 }
 
 func startPgBouncer(postgres *Instance, pool int) (*Instance, error) {
@@ -235,15 +215,7 @@ func startPgBouncer(postgres *Instance, pool int) (*Instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	cred, err := as("postgres")
-	if err != nil {
-		return nil, err
-	}
-	in, err := dir("pgbouncer", cred)
-	if err != nil {
-		return nil, err
-	}
-	port, err := freePort()
+	cred, in, port, err := place("pgbouncer", "postgres")
 	if err != nil {
 		return nil, err
 	}
@@ -261,7 +233,7 @@ max_client_conn = 200
 ignore_startup_parameters = extra_float_digits
 `, postgres.Port, port, pool)
 	if err := errors.Join(os.WriteFile(users, nil, 0o644), os.WriteFile(conf, []byte(text), 0o644)); err != nil {
-		return nil, err
+		return nil, errors.Join(err, os.RemoveAll(in))
 	}
 	return start(in, cred, port, accepts, pgbouncer, conf)
 }
