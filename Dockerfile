@@ -1,7 +1,8 @@
-# The image holds one static binary, no shell and no libc. Build the binary
-# first (`make build`): the context needs only bin/leasehold.
+# The image holds one static binary, no shell and no libc: `make image` puts
+# together what goes in, and builds it.
 FROM scratch
-COPY bin/leasehold /leasehold
+# Directories of the image give their owner to the volumes mounted there.
+COPY --chown=65532:65532 bin/image/ /
 # A number, not a name: there is no /etc/passwd to look one up in, and an
 # orchestrator's "must not run as root" can check it.
 USER 65532:65532

@@ -128,9 +128,13 @@ func boolGauge(g prometheus.Gauge, on bool) {
 	}
 }
 
-// Buckets in seconds. diskBuckets spans an NVMe flush to a disk that hangs,
-// changeBuckets a handoff on a LAN to a takeover after the longest usual TTL.
+// Buckets, in seconds but for the last. diskBuckets spans an NVMe flush to a
+// disk that hangs, callBuckets what goes over a network, changeBuckets a handoff
+// on a LAN to a takeover after the longest usual TTL. Each bucket is a series:
+// there is none that no alert and no eye tells from its neighbour.
 var (
-	diskBuckets   = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5}
-	changeBuckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2, 5, 10, 15, 30, 60}
+	diskBuckets   = []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5}
+	callBuckets   = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5}
+	changeBuckets = []float64{.01, .025, .05, .1, .25, .5, 1, 2, 5, 10, 20, 60}
+	marginBuckets = []float64{.05, .1, .2, .3, .4, .5, .6, .7, .8, .9}
 )

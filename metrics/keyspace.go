@@ -12,56 +12,59 @@ import (
 const MaxKeyspaces = 32
 
 // Keyspace is what one look at the state says of one keyspace. Owned, Unowned,
-// Draining and Blocked exclude each other and add up to the partition count;
-// blocked are partitions that nobody may be given for now (quarantined or
-// paused), and those have no owner either.
+// Draining and Quarantined exclude each other and add up to the partition
+// count; what is quarantined has no owner either.
 type Keyspace struct {
-	Name                              string
-	Owned, Unowned, Draining, Blocked int
+	Name                                  string
+	TTL                                   time.Duration
+	Owned, Unowned, Draining, Quarantined int
 }
 
 // keyspaces keeps the series that carry the keyspace label. A name keeps its
 // own label value from when it is first seen until it is no longer listed.
 type keyspaces struct {
 	configured *prometheus.GaugeVec
+	ttl        *prometheus.GaugeVec
 	partitions *prometheus.GaugeVec
 	unowned    *prometheus.CounterVec
 	grants     *prometheus.CounterVec
 
 	mu    sync.Mutex
-	named map[string]*keyspaceSeries
-	rest  *keyspaceSeries
+	named map[string]*spaceSeries
+	rest  *spaceSeries
 }
 
-// keyspaceSeries are the series of one label value.
-type keyspaceSeries struct {
-	label                             string
-	configured                        prometheus.Gauge
-	owned, unowned, draining, blocked prometheus.Gauge
-	unownedSeconds, grants            prometheus.Counter
+// spaceSeries are the series of one label value.
+type spaceSeries struct {
+	label                                 string
+	configured, ttl                       prometheus.Gauge
+	owned, unowned, draining, quarantined prometheus.Gauge
+	unownedSeconds, grants                prometheus.Counter
 }
 
 func newKeyspaces(s *set) *keyspaces {
 	k := &keyspaces{
 		configured: s.gaugeVec("partitions_configured", "Partitions that the keyspace was created with.", "keyspace"),
+		ttl:        s.gaugeVec("lease_ttl_seconds", "TTL that the keyspace's leases have; for other the longest.", "keyspace"),
 		partitions: s.gaugeVec("partitions", "Partitions by state; the states exclude each other.", "keyspace", "state"),
 		unowned: s.counterVec("partition_unowned_seconds_total",
 			"Partition-seconds without an owner, counted by every server on its own clock, also without a leader.", "keyspace"),
 		grants: s.counterVec("lease_grants_total", "Leases granted.", "keyspace"),
-		named:  make(map[string]*keyspaceSeries),
+		named:  make(map[string]*spaceSeries),
 	}
 	k.rest = k.newSeries(other)
 	return k
 }
 
-func (k *keyspaces) newSeries(label string) *keyspaceSeries {
-	return &keyspaceSeries{
+func (k *keyspaces) newSeries(label string) *spaceSeries {
+	return &spaceSeries{
 		label:          label,
 		configured:     k.configured.WithLabelValues(label),
+		ttl:            k.ttl.WithLabelValues(label),
 		owned:          k.partitions.WithLabelValues(label, "owned"),
 		unowned:        k.partitions.WithLabelValues(label, "unowned"),
 		draining:       k.partitions.WithLabelValues(label, "draining"),
-		blocked:        k.partitions.WithLabelValues(label, "blocked"),
+		quarantined:    k.partitions.WithLabelValues(label, "quarantined"),
 		unownedSeconds: k.unowned.WithLabelValues(label),
 		grants:         k.grants.WithLabelValues(label),
 	}
@@ -70,6 +73,7 @@ func (k *keyspaces) newSeries(label string) *keyspaceSeries {
 func (k *keyspaces) drop(name string) {
 	match := prometheus.Labels{"keyspace": name}
 	k.configured.DeletePartialMatch(match)
+	k.ttl.DeletePartialMatch(match)
 	k.partitions.DeletePartialMatch(match)
 	k.unowned.DeletePartialMatch(match)
 	k.grants.DeletePartialMatch(match)
@@ -78,7 +82,7 @@ func (k *keyspaces) drop(name string) {
 
 // seriesLocked returns the series of a keyspace, giving it a label value of its
 // own when one is left. A keyspace that is called "other" shares that one.
-func (k *keyspaces) seriesLocked(name string) *keyspaceSeries {
+func (k *keyspaces) seriesLocked(name string) *spaceSeries {
 	if s, ok := k.named[name]; ok {
 		return s
 	}
@@ -106,14 +110,15 @@ func (k *keyspaces) observe(elapsed time.Duration, all []Keyspace) {
 	var rest Keyspace
 	for _, ks := range all {
 		s := k.seriesLocked(ks.Name)
-		if without := ks.Unowned + ks.Blocked; without > 0 && elapsed > 0 {
+		if without := ks.Unowned + ks.Quarantined; without > 0 && elapsed > 0 {
 			s.unownedSeconds.Add(float64(without) * elapsed.Seconds())
 		}
 		if s == k.rest {
 			rest.Owned += ks.Owned
 			rest.Unowned += ks.Unowned
 			rest.Draining += ks.Draining
-			rest.Blocked += ks.Blocked
+			rest.Quarantined += ks.Quarantined
+			rest.TTL = max(rest.TTL, ks.TTL)
 			continue
 		}
 		s.set(ks)
@@ -133,10 +138,11 @@ func (k *keyspaces) dropUnlistedLocked(all []Keyspace) {
 	}
 }
 
-func (s *keyspaceSeries) set(ks Keyspace) {
-	s.configured.Set(float64(ks.Owned + ks.Unowned + ks.Draining + ks.Blocked))
+func (s *spaceSeries) set(ks Keyspace) {
+	s.configured.Set(float64(ks.Owned + ks.Unowned + ks.Draining + ks.Quarantined))
+	s.ttl.Set(ks.TTL.Seconds())
 	s.owned.Set(float64(ks.Owned))
 	s.unowned.Set(float64(ks.Unowned))
 	s.draining.Set(float64(ks.Draining))
-	s.blocked.Set(float64(ks.Blocked))
+	s.quarantined.Set(float64(ks.Quarantined))
 }

@@ -145,17 +145,28 @@ func TestLabelsAreBounded(t *testing.T) {
 		for _, f := range []func(string){
 			func(v string) { s.Moved(v, 1) }, func(v string) { s.Takeover(v, time.Second) },
 			func(v string) { s.Handoff(v, time.Second) }, s.SessionExpired, func(v string) { s.KeepAlives(v, 1) },
-			s.FencingRejected, func(v string) { s.Raft().Fsync(v, time.Second) }, s.Gossip().Rejected,
+			s.Gossip().Rejected,
 			w.KeepAliveFailed, w.Lost, w.FencingRejected,
+			func(v string) {
+				s.Call("etcd", v, v)
+				s.Call(v, v, v)
+				s.CallTook("native", v, time.Second)
+				s.Connected(v, 1)
+			},
+			func(v string) { s.Reported(Reported{Rejections: []Count{{v, 1}}, Lost: []Count{{v, 1}}}) }, w.Returned,
 		} {
 			f(name)
 		}
 	}
 	s.ObserveKeyspaces(time.Second, all)
-	if n := countSeries(gather(t, server)); n > 600 {
-		t.Errorf("a server with 200 keyspaces has %d series, at most 600 are promised", n)
+	if n, want := countSeries(gather(t, server)), ServerSeries(len(all)); n != want {
+		t.Errorf("a server with 200 keyspaces has %d series, the formula says %d", n, want)
+	}
+	s.ObserveKeyspaces(time.Second, all[:4])
+	if n, want := countSeries(gather(t, server)), ServerSeries(4); n != want || n > 550 {
+		t.Errorf("a server with 4 keyspaces has %d series, the formula says %d; 600 with those of the process are promised", n, want)
 	} else {
-		t.Logf("server: %d series", n)
+		t.Logf("server: %d series with 4 keyspaces", n)
 	}
 	if n := countSeries(gather(t, worker)); n > 120 || n != before {
 		t.Errorf("a worker has %d series, %d before, at most 120 are promised", n, before)
@@ -204,66 +215,6 @@ func value(t *testing.T, r *prometheus.Registry, name string, labels ...string) 
 	return 0
 }
 
-func TestUnownedSecondsGrowWithTheClock(t *testing.T) {
-	server, _, s, _ := registries(t)
-	s.ObserveKeyspaces(0, []Keyspace{{Name: "orders", Owned: 5, Unowned: 3}})
-	s.ObserveKeyspaces(1500*time.Millisecond, []Keyspace{{Name: "orders", Owned: 4, Unowned: 3, Blocked: 1}})
-	if got := value(t, server, "leasehold_partition_unowned_seconds_total", "keyspace=orders"); got != 6 {
-		t.Errorf("unowned for %v partition-seconds, want 4 × 1.5", got)
-	}
-	s.ObserveKeyspaces(-time.Second, []Keyspace{{Name: "orders", Unowned: 8}})
-	if got := value(t, server, "leasehold_partition_unowned_seconds_total", "keyspace=orders"); got != 6 {
-		t.Errorf("a clock that went back changed it to %v", got)
-	}
-	if got := value(t, server, "leasehold_partitions", "keyspace=orders", "state=unowned"); got != 8 {
-		t.Errorf("unowned is %v, want 8", got)
-	}
-	if got := value(t, server, "leasehold_partitions_configured", "keyspace=orders"); got != 8 {
-		t.Errorf("configured is %v, want 8", got)
-	}
-}
-
-func TestKeyspacesBeyondTheLimitShareOne(t *testing.T) {
-	server, _, s, _ := registries(t)
-	var all []Keyspace
-	for i := range MaxKeyspaces + 3 {
-		all = append(all, Keyspace{Name: fmt.Sprintf("k%02d", i), Owned: 10, Draining: 1})
-	}
-	s.ObserveKeyspaces(0, all)
-	if got := value(t, server, "leasehold_partitions", "keyspace=other", "state=owned"); got != 30 {
-		t.Errorf("other owns %v, want the sum of three", got)
-	}
-	// The first keyspace goes, and its place is given to one that shared.
-	s.ObserveKeyspaces(0, all[1:])
-	if got := value(t, server, "leasehold_partitions", "keyspace=other", "state=owned"); got != 20 {
-		t.Errorf("other owns %v, want the sum of two", got)
-	}
-	if got := value(t, server, "leasehold_partitions", "keyspace=k32", "state=owned"); got != 10 {
-		t.Errorf("k32 owns %v", got)
-	}
-	for _, f := range gather(t, server) {
-		for _, m := range f.GetMetric() {
-			for _, l := range m.GetLabel() {
-				if l.GetValue() == "k00" {
-					t.Fatalf("%s still has the keyspace that is gone", f.GetName())
-				}
-			}
-		}
-	}
-}
-
-// A user may call a keyspace "other".
-func TestKeyspaceNamedOther(t *testing.T) {
-	server, _, s, _ := registries(t)
-	for range 2 {
-		s.ObserveKeyspaces(0, []Keyspace{{Name: "other", Owned: 7}})
-		s.Granted("other", 7)
-	}
-	if got := value(t, server, "leasehold_partitions", "keyspace=other", "state=owned"); got != 7 {
-		t.Errorf("owned is %v, want 7", got)
-	}
-}
-
 // Code that measures never asks whether somebody listens.
 func TestNilReceiversDoNothing(t *testing.T) {
 	var s *Server
@@ -279,17 +230,30 @@ func TestNilReceiversDoNothing(t *testing.T) {
 	s.ExpiryOverdue(time.Second)
 	s.KeepAlives("renewed", 1)
 	s.Planned(1, 2, 1.5)
-	s.Overruns(1)
-	s.FencingChecked(1)
-	s.FencingRejected("stale_token")
+	s.Renewed(time.Second, time.Second)
+	s.Attached(1)
+	s.Ready(true)
+	s.Audited(Audit{Checked: 1})
+	s.Reported(Reported{Checks: 1})
+	s.WorkersPaused(1)
+	s.Call("native", "worker", "ok")
+	s.CallTook("native", "read", time.Second)
+	s.Connected("grpc", 1)
+	s.EventWatcher(1)
+	s.WatchesCompacted(1)
+	s.ObserveKeys(Keys{Revision: 1})
+	s.Watchers(1, 1, 1)
 	r := s.Raft()
 	r.Observe(RaftStatus{})
 	r.Committed(time.Second)
 	r.Batched(1)
-	r.Fsync("log", time.Second)
+	r.Fsync(time.Second)
+	r.SnapshotTaken(time.Second)
 	r.Applied(time.Second)
 	r.LeaderChanged()
 	r.Poisoned()
+	r.ObserveStorage(StorageStatus{})
+	r.SnapshotFailed()
 	r.DiskStalled()
 	g := s.Gossip()
 	g.Members(1, 2, 3, 4)
@@ -297,7 +261,13 @@ func TestNilReceiversDoNothing(t *testing.T) {
 	g.Rejoined(true)
 	g.Conflict()
 	g.Probed(true)
+	g.Bounced()
+	g.UDPFailed()
 	var w *Worker
+	w.Attached(true, time.Second)
+	w.Paused(time.Second)
+	w.Returned("done")
+	w.ClaimRetried()
 	w.Held(1)
 	w.Acked(time.Second, time.Second)
 	w.KeepAliveFailed("timeout")
@@ -322,13 +292,19 @@ func TestFixedLabelsStartAtZero(t *testing.T) {
 	}{
 		{server, "leasehold_partition_moves_total", "reason=crash"},
 		{server, "leasehold_lease_renewals_total", "outcome=refused"},
-		{server, "leasehold_raft_fsync_duration_seconds", "store=log"},
+		{server, "leasehold_raft_fsync_duration_seconds", ""},
 		{server, "leasehold_gossip_rejected_packets_total", "reason=decrypt"},
 		{server, "leasehold_fencing_rejections_total", "reason=token_regression"},
+		{server, "leasehold_rpc_requests_total", "api=etcd call=txn outcome=refused"},
+		{server, "leasehold_rpc_duration_seconds", "api=native kind=write"},
+		{server, "leasehold_leases_lost_total", "cause=superseded"},
+		{server, "leasehold_raft_is_leader", ""},
+		{server, "leasehold_audit_overlap_total", ""},
+		{server, "leasehold_partition_unowned_seconds_total", "keyspace=other"},
 		{worker, "leasehold_worker_lease_lost_total", "cause=superseded"},
 		{worker, "leasehold_worker_keep_alives_total", "outcome=timeout"},
 	} {
-		if got := value(t, c.r, c.name, c.labels); got != 0 {
+		if got := value(t, c.r, c.name, strings.Fields(c.labels)...); got != 0 {
 			t.Errorf("%s{%s} is %v", c.name, c.labels, got)
 		}
 	}
@@ -372,10 +348,41 @@ func TestNegativeCountsAreIgnored(t *testing.T) {
 	server, _, s, _ := registries(t)
 	s.Granted("a", -1)
 	s.Moved("join", -3)
-	s.FencingChecked(-1)
-	s.Overruns(0)
+	s.CallTook("native", "read", -time.Second)
 	s.GrantsRefused(-1)
 	if got := value(t, server, "leasehold_partition_moves_total", "reason=join"); got != 0 {
 		t.Errorf("moves are %v", got)
+	}
+}
+
+func TestStorageIsShown(t *testing.T) {
+	server, _, s, _ := registries(t)
+	s.Raft().ObserveStorage(StorageStatus{
+		LastLogIndex: 120, SnapshotIndex: 100, OldestEntry: time.Now().Add(-time.Hour), SnapshotTime: time.UnixMilli(1_700_000_000_500),
+		SnapshotBytes: 10, DataBytes: 40, FreeBytes: 50,
+	})
+	s.Raft().SnapshotFailed()
+	for name, want := range map[string]float64{
+		"raft_snapshot_last_success_timestamp_seconds": 1_700_000_000.5,
+		"raft_snapshot_size_bytes":                     10,
+		"raft_snapshot_failures_total":                 1,
+		"raft_log_entries_since_snapshot":              20,
+		"data_dir_size_bytes":                          40,
+		"data_dir_free_bytes":                          50,
+		"storage_poisoned":                             0,
+	} {
+		if got := value(t, server, "leasehold_"+name); got != want {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+	}
+	if age := value(t, server, "leasehold_raft_oldest_log_age_seconds"); age < 3600 || age > 3700 {
+		t.Errorf("oldest entry of %v s", age)
+	}
+	s.Raft().ObserveStorage(StorageStatus{SnapshotIndex: 9, Poisoned: true}) // an empty log
+	if got := value(t, server, "leasehold_raft_log_entries_since_snapshot"); got != 0 {
+		t.Errorf("%v entries in an empty log", got)
+	}
+	if got := value(t, server, "leasehold_storage_poisoned"); got != 1 {
+		t.Errorf("poisoned is %v", got)
 	}
 }

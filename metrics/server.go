@@ -20,6 +20,9 @@ type Server struct {
 	set    set
 	raft   *Raft
 	gossip *Gossip
+	keys   keys
+	calls  calls
+	audit  audit
 
 	keyspaces *keyspaces
 
@@ -30,16 +33,17 @@ type Server struct {
 	plannedMoves  prometheus.Gauge
 	stuckDrains   prometheus.Gauge
 	imbalance     prometheus.Gauge
+	settingsRead  prometheus.Gauge
 
+	ready           prometheus.Gauge
 	sessions        gauges
+	attached        prometheus.Gauge
 	sessionsOpened  prometheus.Counter
 	sessionsExpired counters
 	expiryOverdue   prometheus.Histogram
 	renewals        counters
-	overruns        prometheus.Counter
-
-	fencingChecks     prometheus.Counter
-	fencingRejections counters
+	margin          prometheus.Histogram
+	reported        reported
 }
 
 // NewServer makes the series and registers them with reg; with a nil reg they
@@ -48,10 +52,17 @@ type Server struct {
 func NewServer(reg prometheus.Registerer, cfg ServerConfig) *Server {
 	s := &Server{raft: &Raft{}, gossip: &Gossip{}}
 	s.set.buildInfo(cfg)
+	s.settingsRead = s.set.gauge("config_last_reload_success_timestamp_seconds",
+		"When the settings in use were read: at the start, or by the last reload that was not refused.")
+	s.ready = s.set.gauge("ready", "1 while this server serves: it has a leader and has caught up.")
 	s.addOwnership()
+	s.audit.add(&s.set)
 	s.addSessions()
+	s.reported.add(&s.set)
+	s.calls.add(&s.set)
 	s.raft.add(&s.set)
 	s.gossip.add(&s.set)
+	s.keys.add(&s.set)
 	if reg != nil {
 		reg.MustRegister(s)
 	}
@@ -72,43 +83,46 @@ func (s *set) buildInfo(cfg ServerConfig) {
 func (s *Server) addOwnership() {
 	s.keyspaces = newKeyspaces(&s.set)
 	s.grantsRefused = s.set.counter("lease_grants_refused_total",
-		"Grants that the log refused because the lease, the session or the token had changed meanwhile.")
+		"Grants that the log refused because the lease, the session or the token had changed meanwhile; counted by the leader.")
 	s.moves = s.set.counters("partition_moves_total",
 		"Partitions granted to another worker than the one before, by reason; counted by the leader.", "reason",
 		"initial", "join", "leave", "restart", "expired", "crash", "drain", "balance", "operator",
 		"superseded", "evicted", "yield", "failed", "timeout", "retry")
 	s.takeover = s.set.histograms("takeover_duration_seconds",
 		"Time a partition was without an owner, from the end of one lease to the next grant, by why the first ended; counted by the leader.",
-		"cause", changeBuckets, "crash", "expired", "leave", "restart", other)
+		"cause", changeBuckets, "crash", "expired", "leave", other)
 	s.handoff = s.set.histograms("handoff_duration_seconds",
-		"Time a planned move took, by phase: drain from the request to the release, grant from the release to the next grant, total both; counted by the leader.",
-		"phase", changeBuckets, "drain", "grant", "total")
+		"Time a planned move took, by phase: drain from the request to the release, total to the next grant; counted by the leader.",
+		"phase", changeBuckets, "drain", "total")
 	s.plannedMoves = s.set.gauge("rebalance_planned_moves", "Balance moves that are still to come; known to the leader.")
 	s.stuckDrains = s.set.gauge("handoffs_stuck", "Strict handoffs past their timeout whose handler has not returned; known to the leader.")
 	s.imbalance = s.set.gauge("ring_imbalance_ratio", "Greatest load of a worker over its fair share, the worst of all keyspaces; known to the leader.")
-	s.fencingChecks = s.set.counter("fencing_checks_total",
-		"Tokens that this server compared with the current one on behalf of a caller.")
-	s.fencingRejections = s.set.counters("fencing_rejections_total",
-		"Tokens that this server refused, by reason.", "reason",
-		"stale_token", "unknown_token", "token_regression", "other_owner")
 }
 
 func (s *Server) addSessions() {
 	s.sessions = s.set.gauges("sessions",
 		"Sessions in the replicated state: active ones, leaving ones, and barred ones that may only wait for their end.",
 		"state", "active", "leaving", "barred")
+	s.attached = s.set.gauge("sessions_attached", "Sessions whose worker has its stream at this server; 0 on servers that do not lead.")
 	s.sessionsOpened = s.set.counter("sessions_opened_total", "Sessions opened.")
 	s.sessionsExpired = s.set.counters("sessions_expired_total",
 		"Sessions that ended without being closed by their worker, by cause.", "cause",
 		"ttl", "superseded", "evicted", "revoke")
 	s.expiryOverdue = s.set.histogram("expiry_overdue_seconds",
 		"Time from the moment a session's TTL was over to the log entry that ended it; counted by the leader.",
-		[]float64{.01, .025, .05, .1, .25, .5, 1, 2, 5, 10, 30, 60})
+		[]float64{.025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30})
 	s.renewals = s.set.counters("lease_renewals_total",
 		"Keep-alives that this server put into the log as leader, by outcome: renewed, refused by the state, failed to commit.", "outcome",
 		"renewed", "refused", "failed")
-	s.overruns = s.set.counter("overruns_total",
-		"Handlers reported by workers that had not returned when their lease's context ended.")
+	s.margin = s.set.histogram("lease_renewal_margin_ratio",
+		"Share of the TTL that a worker's session had left when its keep-alive was committed; counted by the leader from the second one on.", marginBuckets)
+}
+
+// SettingsRead is told when settings came into use.
+func (s *Server) SettingsRead(at time.Time) {
+	if s != nil {
+		s.settingsRead.Set(float64(at.UnixMilli()) / 1000)
+	}
 }
 
 // Describe implements prometheus.Collector.
@@ -173,7 +187,7 @@ func (s *Server) Takeover(cause string, d time.Duration) {
 	}
 }
 
-// Handoff records one phase (drain, grant or total) of one planned move.
+// Handoff records one phase (drain or total) of one planned move.
 func (s *Server) Handoff(phase string, d time.Duration) {
 	if s != nil {
 		s.handoff.observe(phase, d)
@@ -232,24 +246,24 @@ func (s *Server) KeepAlives(outcome string, n int) {
 	}
 }
 
-// Overruns counts n overruns that a worker reported.
-func (s *Server) Overruns(n int) {
-	if s != nil && n > 0 {
-		s.overruns.Add(float64(n))
+// Renewed records what was left of a session's TTL when a keep-alive had been
+// committed, and the TTL.
+func (s *Server) Renewed(left, ttl time.Duration) {
+	if s != nil && ttl > 0 {
+		s.margin.Observe(max(0, left.Seconds()/ttl.Seconds()))
 	}
 }
 
-// FencingChecked counts n tokens compared on behalf of a caller.
-func (s *Server) FencingChecked(n int) {
-	if s != nil && n > 0 {
-		s.fencingChecks.Add(float64(n))
-	}
-}
-
-// FencingRejected counts a refused token by reason: stale_token,
-// unknown_token, token_regression or other_owner.
-func (s *Server) FencingRejected(reason string) {
+// Attached sets how many sessions have their stream here.
+func (s *Server) Attached(n int) {
 	if s != nil {
-		s.fencingRejections.add(reason, 1)
+		s.attached.Set(float64(n))
+	}
+}
+
+// Ready sets whether this server serves.
+func (s *Server) Ready(on bool) {
+	if s != nil {
+		boolGauge(s.ready, on)
 	}
 }

@@ -35,19 +35,30 @@ func NewSink(s *Server) *Sink {
 	k.routes["raft.thread.main.saturation"] = setTo(r.saturation["main"])
 	k.routes["raft.thread.fsm.saturation"] = setTo(r.saturation["fsm"])
 	k.routes["raft.fsm.lastRestoreDuration"] = setMillis(r.lastRestore)
-	k.routes["raft.oldestLogAge"] = setMillis(r.oldestLog) // raft.EmitLogStoreMetrics with the prefix "raft"
 	k.routes["raft.transition.leader_lease_timeout"] = addTo(r.leaseLost)
 	k.routes["raft.state.candidate"] = addTo(r.elections)
+	k.routes["raft.replication.appendEntries.rpc"] = observeMillis(r.replication) // the one without a peer in its name
+	k.routes["raft.leader.lastContact"] = observeMillis(r.silence)
+	k.routes["raft.transition.heartbeat_timeout"] = addTo(r.heartbeatTimeouts)
+	k.routes["raft.replication.installSnapshot"] = countOf(r.snapshotsSent)
+	k.routes["raft.rpc.installSnapshot"] = countOf(r.snapshotsReceived)
 	k.routes["memberlist.health.score"] = setTo(g.health)
 	k.routes["memberlist.queue.broadcasts"] = setTo(g.queue)
 	k.routes["memberlist.degraded.probe"] = addTo(g.probeFailures)
 	k.routes["memberlist.msg.suspect"] = addTo(g.suspicions)
+	k.routes["memberlist.probeNode"] = observeMillis(g.probe)
+	k.routes["memberlist.udp.sent"] = addTo(g.bytes["udp_sent"])
+	k.routes["memberlist.udp.received"] = addTo(g.bytes["udp_received"])
+	k.routes["memberlist.tcp.sent"] = addTo(g.bytes["tcp_sent"])
 	return k
 }
 
 func observeMillis(h prometheus.Histogram) route {
 	return func(v float32) { h.Observe(float64(v) / 1e3) }
 }
+
+// countOf counts the samples and forgets their values.
+func countOf(c prometheus.Counter) route { return func(float32) { c.Inc() } }
 func setMillis(g prometheus.Gauge) route { return func(v float32) { g.Set(float64(v) / 1e3) } }
 func setTo(g prometheus.Gauge) route     { return func(v float32) { g.Set(float64(v)) } }
 func addTo(c prometheus.Counter) route {

@@ -13,10 +13,15 @@ import (
 type Worker struct {
 	set set
 
+	attached          prometheus.Gauge
+	ttl               prometheus.Gauge
+	pause             prometheus.Gauge
 	held              prometheus.Gauge
 	margin            prometheus.Histogram
 	lost              counters
 	stop              prometheus.Histogram
+	returns           counters
+	claimRetries      prometheus.Counter
 	running           prometheus.Gauge
 	switches          prometheus.Counter
 	overruns          prometheus.Counter
@@ -30,14 +35,21 @@ type Worker struct {
 func NewWorker() *Worker {
 	w := &Worker{}
 	s := &w.set
+	w.attached = s.gauge("worker_attached", "1 while the worker has a stream to the servers, else 0; its leases outlast that by their TTL.")
+	w.ttl = s.gauge("worker_lease_ttl_seconds", "TTL of the worker's session; 0 without one.")
+	w.pause = s.gauge("worker_longest_pause_seconds", "Longest time that this process stood still in the last ten minutes.")
 	w.held = s.gauge("worker_partitions_held", "Partitions whose lease this worker holds.")
 	w.margin = s.histogram("worker_lease_margin_ratio",
 		"Share of the TTL that was left when a keep-alive was acknowledged; near 0 leases are about to be lost.",
-		[]float64{.05, .1, .2, .3, .4, .5, .6, .7, .8, .9, .95, 1})
+		marginBuckets)
 	w.lost = s.counters("worker_lease_lost_total", "Leases whose context ended before the handler had returned, by cause.",
-		"cause", "expired", "revoked", "drain_timeout", "superseded", "evicted", "shutdown")
+		"cause", lostCauses...)
 	w.stop = s.histogram("worker_stop_duration_seconds",
 		"Time from the end of a lease's context to the return of its handler.", changeBuckets)
+	w.returns = s.counters("worker_handler_returns_total",
+		"Handlers that returned, by what that meant: done for a drain, an end of the lease or by itself, fenced for a refused token, failed for what counts against the partition.",
+		"outcome", "done", "fenced", "failed")
+	w.claimRetries = s.counter("worker_claim_retries_total", "Claims that the guard had not answered and that were tried again; handlers wait meanwhile.")
 	w.running = s.gauge("worker_callbacks_running", "Handlers that are running.")
 	w.switches = s.counter("worker_server_switches_total", "Times the worker changed the server it talks to.")
 	w.overruns = s.counter("worker_overruns_total", "Handlers that had not returned when their lease's context ended.")
@@ -47,7 +59,7 @@ func NewWorker() *Worker {
 		"Time since the last acknowledged keep-alive was due to be followed by another; 0 when all is well.")
 	w.fencingChecks = s.counter("worker_fencing_checks_total", "Tokens that this worker presented to its guard.")
 	w.fencingRejections = s.counters("worker_fencing_rejections_total", "Tokens that the guard refused, by reason.",
-		"reason", "stale_token", "unknown_token", "token_regression", "other_owner")
+		"reason", rejectionReasons...)
 	return w
 }
 
@@ -62,6 +74,37 @@ func (w *Worker) Describe(ch chan<- *prometheus.Desc) {
 func (w *Worker) Collect(ch chan<- prometheus.Metric) {
 	if w != nil {
 		w.set.Collect(ch)
+	}
+}
+
+// Attached sets whether the worker has a stream to the servers, and the TTL of
+// its session, 0 without one.
+func (w *Worker) Attached(on bool, ttl time.Duration) {
+	if w == nil {
+		return
+	}
+	boolGauge(w.attached, on)
+	w.ttl.Set(ttl.Seconds())
+}
+
+// Paused sets for how long the process stood still at most of late.
+func (w *Worker) Paused(d time.Duration) {
+	if w != nil {
+		w.pause.Set(d.Seconds())
+	}
+}
+
+// Returned counts a handler that returned: done, fenced or failed.
+func (w *Worker) Returned(outcome string) {
+	if w != nil {
+		w.returns.add(outcome, 1)
+	}
+}
+
+// ClaimRetried counts a claim that had no answer.
+func (w *Worker) ClaimRetried() {
+	if w != nil {
+		w.claimRetries.Inc()
 	}
 }
 

@@ -96,8 +96,22 @@ func BenchmarkKeepAlive(b *testing.B) {
 	})
 }
 
+func BenchmarkReadIndex(b *testing.B) {
+	for _, callers := range []int{1, 64, 256} {
+		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
+			c := realCluster(b, 3)
+			defer c.stopAll()
+			l := c.leader().store
+			parallel(b, callers, func(int) error {
+				_, err := l.ReadIndex(context.Background())
+				return err
+			})
+		})
+	}
+}
+
 func BenchmarkRead(b *testing.B) {
-	for _, callers := range []int{1, 256} {
+	for _, callers := range []int{1, 64, 256} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
 			c := realCluster(b, 3)
 			defer c.stopAll()

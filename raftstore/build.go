@@ -18,6 +18,7 @@ type entry struct {
 	parts   []part
 	count   int // commands
 	size    int
+	large   bool          // its one command is
 	ticks   int           // 1: starts with a Tick of ours, which nobody waits for
 	reading time.Duration // of the leader's clock, when it carries time
 	start   time.Time
@@ -70,6 +71,10 @@ func (b *builder) next() *entry {
 		return nil
 	}
 	e := &entry{size: entryHead}
+	if l := b.passed; l != laneStart && b.phase == phaseOpen && !b.large && b.inflight < plainSlots {
+		b.passed = laneStart
+		b.fillLocked(e, l) // it is the first there, and leaves no room
+	}
 	for l := range lanes {
 		if b.phase == phaseStarting && l > laneStart {
 			break
@@ -95,9 +100,6 @@ func (b *builder) fillLocked(e *entry, l lane) bool {
 	n := 0
 	for ; n < len(queue); n++ {
 		p := queue[n]
-		if p == b.reading {
-			b.reading = nil // who reads from now on needs a later barrier
-		}
 		if p.abandoned {
 			b.settleLocked(p, units(len(p.cmds))-p.taken, context.Canceled, nil)
 			continue
@@ -107,11 +109,11 @@ func (b *builder) fillLocked(e *entry, l lane) bool {
 			e.parts = append(e.parts, part{p: p})
 			continue
 		}
-		if e.size+p.size > maxEntry && p.size <= maxEntry-entryHead {
+		if e.size+p.size > maxEntry && !large(p.size) {
 			break
 		}
 		from := p.taken
-		for p.taken < len(p.cmds) && e.size+p.sizes[p.taken] <= maxEntry {
+		for p.taken < len(p.cmds) && b.takesLocked(e, l, p.sizes[p.taken]) {
 			e.size += p.sizes[p.taken]
 			p.taken++
 		}
@@ -130,6 +132,23 @@ func (b *builder) fillLocked(e *entry, l lane) bool {
 	}
 	b.queues[l] = queue[n:]
 	return false
+}
+
+// takesLocked reports whether one more command of that size goes into e. A
+// large one is alone there, and alone in flight: who is urgent waits for no more
+// than one of them.
+func (b *builder) takesLocked(e *entry, l lane, size int) bool {
+	switch {
+	case !large(size):
+		return e.size+size <= maxEntry
+	case e.size > entryHead:
+		b.passed = l
+		return false
+	case b.large:
+		return false
+	}
+	b.large, e.large = true, true
+	return true
 }
 
 // send encodes e, hands it to Raft and leaves a goroutine waiting for it.
@@ -225,6 +244,9 @@ func (b *builder) classify(err error) (notWritten, unknown error) {
 func (b *builder) settle(e *entry, notWritten, unknown error, r *applied) {
 	b.mu.Lock()
 	b.inflight--
+	if e.large {
+		b.large = false
+	}
 	var finished []*proposal
 	at := e.ticks
 	for _, pt := range e.parts {
@@ -252,17 +274,14 @@ func (b *builder) settle(e *entry, notWritten, unknown error, r *applied) {
 	finish(finished)
 }
 
-// quiesce waits until nothing is in flight, or ctx ends.
-func (b *builder) quiesce(ctx context.Context) {
+// quiet is closed when nothing is in flight any more.
+func (b *builder) quiet() <-chan struct{} {
 	done := make(chan struct{})
 	go func() {
 		b.waiters.Wait()
 		close(done)
 	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
-	}
+	return done
 }
 
 // requestID derives the id of the i-th command of a request.

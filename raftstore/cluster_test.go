@@ -22,6 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type cluster struct {
 	t       testing.TB
 	net     *memNet
+	gossip  sync.Map // address by Raft id: where a server was last started
 	servers []*server
 }
 
@@ -33,6 +34,7 @@ type server struct {
 	conf func(*Config)
 	dir  string
 	vfs  *lossyFS // or nil
+	torn int      // writes that power loss cut short
 
 	mu    sync.Mutex // duties overlap tests look at duty from several goroutines
 	store *Store
@@ -68,28 +70,39 @@ func newCluster(t testing.TB, n int, opts ...option) *cluster {
 func clusterAt(t testing.TB, n int, addr func(i int) string, opts ...option) *cluster {
 	t.Helper()
 	c := &cluster{t: t, net: newMemNet()}
-	var peers []Peer
 	for i := range n {
-		s := &server{c: c, id: fmt.Sprintf("s%d", i+1), addr: addr(i)}
-		s.dir = filepath.Join(t.TempDir(), s.id)
-		s.conf = func(conf *Config) {
-			for _, o := range opts {
-				o(s, conf)
-			}
-		}
-		c.servers = append(c.servers, s)
-		peers = append(peers, Peer{s.id, s.addr})
+		c.newServer(addr(i), opts...).open()
 	}
-	for _, s := range c.servers {
-		s.open()
-	}
-	if err := c.servers[0].store.Bootstrap(peers); err != nil {
+	if err := c.servers[0].store.Bootstrap(c.peers()); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range c.servers {
 		s.run()
 	}
 	return c
+}
+
+// newServer makes one more, which has not been opened.
+func (c *cluster) newServer(addr string, opts ...option) *server {
+	s := &server{c: c, id: fmt.Sprintf("s%d", len(c.servers)+1), addr: addr}
+	s.dir = filepath.Join(c.t.TempDir(), s.id)
+	s.conf = func(conf *Config) {
+		for _, o := range opts {
+			o(s, conf)
+		}
+	}
+	c.servers = append(c.servers, s)
+	return s
+}
+
+// peer is the server as the others know it.
+func (s *server) peer() Peer { return Peer{s.id, s.store.Self().Store, s.addr} }
+
+func (c *cluster) peers() (all []Peer) {
+	for _, s := range c.servers {
+		all = append(all, s.peer())
+	}
+	return all
 }
 
 func (s *server) config() Config {
@@ -113,6 +126,14 @@ func (s *server) open() {
 	s.mu.Lock()
 	s.store = store
 	s.mu.Unlock()
+	s.c.gossip.Store(store.Self().raftID(), s.addr)
+}
+
+// now is the store as it was last started.
+func (s *server) now() *Store {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.store
 }
 
 func (s *server) run() {
@@ -128,6 +149,7 @@ func (s *server) run() {
 func (s *server) start() {
 	s.c.t.Helper()
 	s.c.net.isolate(s.addr, false)
+	s.c.net.revive(s.addr)
 	s.open()
 	s.run()
 }
@@ -142,6 +164,13 @@ func (s *server) halt() error {
 // crash takes a server off the network in the middle of everything.
 func (s *server) crash() {
 	s.c.net.isolate(s.addr, true)
+	s.stop()
+	<-s.done
+}
+
+// kill ends a server as kill -9 would, as far as others can see.
+func (s *server) kill() {
+	s.c.net.kill(s.addr)
 	s.stop()
 	<-s.done
 }
@@ -177,7 +206,7 @@ func (c *cluster) leader() *server {
 func (n *memNet) off(addr string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.cut[addr] || n.stalled[addr] != nil
+	return n.cut[addr] || n.dead[addr] || n.stalled[addr] != nil
 }
 
 // follower returns a connected server that does not lead.
@@ -225,6 +254,17 @@ func (c *cluster) do(cmds ...state.Command) []state.Result {
 		default:
 			c.t.Fatal(err)
 		}
+	}
+}
+
+// byGossip lets servers find each other at their present addresses.
+func byGossip(s *server, c *Config) {
+	c.Resolve = func(p Peer) (string, bool) {
+		addr, ok := s.c.gossip.Load(p.raftID())
+		if !ok {
+			return "", false
+		}
+		return addr.(string), true
 	}
 }
 
@@ -315,5 +355,6 @@ func nudge() state.Command { return &state.RaiseToken{} }
 // lossy puts a lossyFS under the log. A restart gets a new one.
 func lossy(s *server, c *Config) {
 	s.vfs = newLossyFS()
+	s.vfs.onTear = func() { s.torn++ }
 	c.hooks.vfs = s.vfs
 }

@@ -8,6 +8,8 @@ import (
 	"net"
 	"time"
 
+	"github.com/hashicorp/raft"
+
 	"github.com/leasehold-dev/leasehold/raftstore/state"
 )
 
@@ -40,6 +42,16 @@ type Config struct {
 	// Advertise is the address the other servers dial, host:port. Default: the
 	// one that the listener reports, which must then be reachable by them.
 	Advertise string
+	// Resolve tells where a server is now, before each connection to it; not ok:
+	// where Raft's configuration says. So servers find each other also when all
+	// of them have come back with other addresses. It must not block. May be nil.
+	Resolve func(Peer) (addr string, ok bool)
+	// MaxFeature is the highest feature level that this server knows. A log that
+	// needs a higher one ends Run with an *UpgradeError. Default
+	// state.MaxFeature.
+	MaxFeature state.Feature
+	// Version of this server, for messages.
+	Version string
 	// Announce is published by every term's leader: how to reach it. ID and
 	// RaftAddr are filled in.
 	Announce state.Server
@@ -73,10 +85,17 @@ type Config struct {
 	HangExit time.Duration
 	// SnapshotThreshold is after how many log entries a snapshot is taken
 	// (looked at every SnapshotInterval), TrailingLogs how many entries are kept
-	// behind it for servers that come back. Defaults 16384, 30 s, 16384.
+	// at least for servers that come back. Defaults 16384, 30 s, and twice
+	// SnapshotThreshold, so that the log usually reaches back to the snapshot
+	// before the newest.
 	SnapshotThreshold uint64
 	SnapshotInterval  time.Duration
 	TrailingLogs      uint64
+	// SnapshotBytes is after how many bytes of entries a snapshot is taken at
+	// once, TrailingBytes how many stay behind it at most, whatever else asks
+	// for them. The log on disk has at most their sum, what is written while a
+	// snapshot is taken, and two files of 16 MiB. Defaults 64 MiB and 160 MiB.
+	SnapshotBytes, TrailingBytes int64
 
 	// Lead is called with each term in which this server leads, after the log of
 	// all earlier terms has been applied and the term announced. Its context ends
@@ -94,6 +113,12 @@ type Config struct {
 	// Network, default plain TCP.
 	Network Network
 
+	// WrapLog, when set, is given the log before it is used, and returns what
+	// is used in its place. It is for tests that make a disk slow or hang: the
+	// store's watch over the disk sees whatever it does. Nothing else may be
+	// changed by it; a log that loses or alters entries breaks every promise.
+	WrapLog func(LogStore) LogStore
+
 	hooks hooks
 }
 
@@ -101,6 +126,12 @@ type Config struct {
 type hooks struct {
 	wrapLog func(logStore) logStore // between the checks of disk.go and the WAL
 	vfs     any                     // types.VFS of raft-wal
+	// sending is told each request before it goes out.
+	sending func(to raft.ServerID, req *raft.AppendEntriesRequest)
+	// telling is told the news of commits, which sending is not.
+	telling func(to raft.ServerID, req *raft.AppendEntriesRequest)
+	// segmentSize of the log's files, if not the usual one.
+	segmentSize int
 }
 
 // firstWall is the earliest wall clock that is believed.
@@ -128,7 +159,16 @@ func (c Config) withDefaults() (Config, error) {
 		c.SnapshotThreshold = 16384
 	}
 	if c.TrailingLogs == 0 {
-		c.TrailingLogs = 16384
+		c.TrailingLogs = 2 * c.SnapshotThreshold
+	}
+	if c.SnapshotBytes == 0 {
+		c.SnapshotBytes = 64 << 20
+	}
+	if c.TrailingBytes == 0 {
+		c.TrailingBytes = 160 << 20
+	}
+	if c.MaxFeature == 0 {
+		c.MaxFeature = state.MaxFeature
 	}
 	if c.Clock == nil {
 		c.Clock = monotonic{time.Now()}
@@ -161,6 +201,9 @@ func (c *Config) validate() error {
 	least("disk hang bound", c.HangBound, c.ElectionTimeout)
 	least("disk hang exit", c.HangExit, c.HangBound)
 	least("snapshot interval", c.SnapshotInterval, 5*time.Millisecond)
+	if c.SnapshotBytes < 0 || c.TrailingBytes < 0 {
+		errs = append(errs, fmt.Errorf("snapshot bytes %d, trailing bytes %d: must not be negative", c.SnapshotBytes, c.TrailingBytes))
+	}
 	if c.ServerID == "" && c.Dir == "" {
 		errs = append(errs, errors.New("server id: must not be empty without a data directory"))
 	}

@@ -17,12 +17,15 @@ import (
 	wal "github.com/hashicorp/raft-wal"
 )
 
-// logStore is the Raft log with term and vote: raft-wal, or memory.
-type logStore interface {
+// LogStore is the Raft log with term and vote, as it lies on the disk:
+// raft-wal, or memory.
+type LogStore interface {
 	raft.LogStore
 	raft.StableStore
 	io.Closer
 }
+
+type logStore = LogStore
 
 // disk watches the operations on the log's files.
 //
@@ -41,6 +44,8 @@ type disk struct {
 	fail        func(*StorageError)
 
 	failed atomic.Pointer[StorageError]
+
+	times fsyncTimes // of the log
 
 	mu  sync.Mutex
 	ops map[*diskOp]struct{} // in progress: rarely more than two
@@ -135,7 +140,8 @@ func (d *disk) watch(ctx context.Context, warn func(op string, age time.Duration
 // own covers only the last write.
 type checkedLog struct {
 	logStore
-	disk *disk
+	disk   *disk
+	retain *retention
 	// raftRuns is set once Raft's goroutines call. Where Raft would panic over a
 	// read or a term that cannot be stored, the goroutine ends instead, and Run
 	// says why.
@@ -160,12 +166,28 @@ func (c *checkedLog) StoreLogs(logs []*raft.Log) error {
 		summed[i].Extensions = appendSum(nil, l)
 		to[i] = &summed[i]
 	}
-	return c.do("write log", "log", func() error { return c.logStore.StoreLogs(to) })
+	if err := c.do("write log", "log", func() error { return c.logStore.StoreLogs(to) }); err != nil {
+		return err
+	}
+	c.retain.appended(logs...)
+	return nil
 }
 
-// DeleteRange drops the head or the tail of the log.
+// DeleteRange drops the head or the tail of the log. Raft asks to drop the head
+// up to the snapshot that it has just taken; what else must stay is not its
+// business.
 func (c *checkedLog) DeleteRange(from, to uint64) error {
-	return c.do("truncate log", "", func() error { return c.logStore.DeleteRange(from, to) })
+	last, err := c.logStore.LastIndex()
+	if err == nil && to < last {
+		if to = min(to, c.retain.keepFrom(last)-1); to < from {
+			return nil
+		}
+	}
+	if err := c.do("truncate log", "", func() error { return c.logStore.DeleteRange(from, to) }); err != nil {
+		return err
+	}
+	c.retain.removed(from, to, last)
+	return nil
 }
 
 // Set stores Raft's vote.
@@ -194,6 +216,9 @@ func (c *checkedLog) do(name, store string, f func() error) error {
 	}
 	if err := c.disk.failed.Load(); err != nil {
 		return err // it hung, and came back after it was given up
+	}
+	if store == "log" {
+		c.disk.times.add(took)
 	}
 	if store != "" {
 		c.disk.metrics.FsyncSeconds(store, took.Seconds())

@@ -3,13 +3,14 @@ package raftstore
 import (
 	"context"
 	"errors"
-	"fmt"
+	"log/slog"
 	"path/filepath"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
-
-	"github.com/leasehold-dev/leasehold/raftstore/state"
 )
 
 func TestHangingDiskGivesUpTheLeadership(t *testing.T) {
@@ -164,81 +165,127 @@ func TestAcknowledgedOnlyAfterSync(t *testing.T) {
 	})
 }
 
-// powerLoss writes from several goroutines, turns the power of all servers off
-// in the middle, starts them again and returns the acknowledged workers that
-// are missing, and how many there were.
-func powerLoss(t *testing.T, c *cluster, skip bool) (missing []string, acknowledged int) {
-	c.do(nudge())
-	for _, s := range c.servers {
-		s.vfs.mu.Lock()
-		s.vfs.skip = skip
-		s.vfs.mu.Unlock()
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var mu sync.Mutex
-	var acked []string
-	var wg sync.WaitGroup
-	for w := range 8 {
-		wg.Go(func() {
-			for i := 0; ctx.Err() == nil; i++ {
-				name := fmt.Sprintf("%d-%d-%d", time.Now().UnixMilli(), w, i)
-				for _, s := range c.servers {
-					rs, err := s.store.Propose(ctx, mark(name))
-					if err == nil && rs[0].Err == nil {
-						mu.Lock()
-						acked = append(acked, name)
-						mu.Unlock()
-					}
-				}
-				time.Sleep(time.Millisecond)
+// A disk whose syncs take 100 ms is slow, not dead: everything works, and
+// somebody is told.
+func TestSlowSyncsAreBorneAndTold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var lines lockedBuffer
+		c := newCluster(t, 3, onDisk, lossy, func(s *server, c *Config) {
+			slowSyncs(s, c, 100*time.Millisecond)
+			c.Logger = slog.New(slog.NewTextHandler(&lines, nil))
+		})
+		defer c.stopAll()
+		l := c.leader()
+		term := l.store.Term()
+		c.keyspace("orders", 1, testTTL)
+		c.session(1, "orders")
+		slowest := time.Duration(0)
+		for range 60 {
+			start := time.Now()
+			if _, err := l.store.KeepAlive(t.Context(), 1); err != nil {
+				t.Fatalf("keep-alive: %v", err)
 			}
+			slowest = max(slowest, time.Since(start))
+			time.Sleep(time.Second)
+		}
+		if slowest > time.Second {
+			t.Errorf("a keep-alive took %v", slowest)
+		}
+		if l.store.Term() != term || !l.store.IsLeader() {
+			t.Error("the leader changed")
+		}
+		w := l.store.FsyncWindow()
+		if w.Count < 50 || w.P50 < 100*time.Millisecond || w.P99 < 100*time.Millisecond || w.Max > 130*time.Millisecond {
+			t.Errorf("window %+v", w)
+		}
+		if n := strings.Count(lines.String(), "disk is slow"); n < 3 || n > 6 { // once each, not every time
+			t.Errorf("%d warnings:\n%s", n, lines.String())
+		}
+	})
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// What the kernel says of a full, a broken and a read-only disk: the store ends
+// with it, says what to do, and another leads.
+func TestWriteErrorsEndTheStoreAndMoveTheLeadership(t *testing.T) {
+	for cause, next := range map[error]string{
+		syscall.ENOSPC: "free some space", syscall.EIO: "kernel's messages", syscall.EROFS: "kernel's messages",
+	} {
+		t.Run(cause.Error(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				c := newCluster(t, 3, onDisk, lossy)
+				defer c.stopAll()
+				c.do(mark("before"))
+				old := c.leader()
+				old.vfs.failSyncs(cause)
+				start := time.Now()
+				go func() { _, _ = old.store.Propose(context.Background(), mark("x")) }()
+				<-old.done
+				var failure *StorageError
+				if !errors.As(old.err, &failure) || !errors.Is(old.err, cause) || !strings.Contains(old.err.Error(), next) {
+					t.Errorf("Run: %v", old.err)
+				}
+				if !old.store.Storage().Poisoned {
+					t.Error("not shown as poisoned")
+				}
+				c.net.isolate(old.addr, true)
+				c.leader()
+				if took := time.Since(start); took > 6*time.Second {
+					t.Errorf("another leads after %v", took)
+				}
+				c.do(mark("after"))
+				old.start()
+				c.within(10*time.Second, "server that has caught up", func() bool { return len(missing(old.store, []string{"before", "after"})) == 0 })
+			})
 		})
 	}
-	time.Sleep(60 * time.Millisecond)
-	for _, s := range c.servers {
-		s.vfs.powerOff()
-	}
-	for _, s := range c.servers {
-		s.crash()
-	}
-	cancel()
-	wg.Wait()
-	for _, s := range c.servers {
-		s.start()
-	}
-	l := c.leader()
-	l.store.View(func(st *state.State) {
-		for _, name := range acked {
-			if !marked(st, name) {
-				missing = append(missing, name)
-			}
-		}
-	})
-	return missing, len(acked)
 }
 
-func TestPowerLossOfAllServersLosesNothingAcknowledged(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		c := newCluster(t, 3, onDisk, lossy)
-		defer c.stopAll()
-		for range 3 {
-			missing, n := powerLoss(t, c, false)
-			if len(missing) > 0 {
-				t.Errorf("%d of %d acknowledged are gone", len(missing), n)
-			}
-			if n < 100 {
-				t.Errorf("only %d acknowledged", n)
-			}
+func TestFsyncWindowForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var f fsyncTimes
+		if w := f.window(); w != (FsyncWindow{}) {
+			t.Errorf("before anything: %+v", w)
 		}
-	})
-}
-
-func TestPowerLossCheckerNoticesSkippedSyncs(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		c := newCluster(t, 3, onDisk, lossy)
-		defer c.stopAll()
-		if missing, n := powerLoss(t, c, true); len(missing) == 0 {
-			t.Errorf("none of %d acknowledged without a sync is gone", n)
+		for range 990 {
+			f.add(time.Millisecond)
+		}
+		for range 10 {
+			f.add(time.Second)
+		}
+		f.add(time.Hour)
+		w := f.window()
+		if w.Count != 1001 || w.P50 < time.Millisecond || w.P50 > 1200*time.Microsecond || w.P99 < time.Second || w.P99 > 1200*time.Millisecond || w.Max != time.Hour {
+			t.Errorf("%+v", w)
+		}
+		time.Sleep(90 * time.Second)
+		f.add(2 * time.Millisecond)
+		if w := f.window(); w.Count != 1002 {
+			t.Errorf("in the next minute: %+v", w)
+		}
+		time.Sleep(61 * time.Second)
+		if w := f.window(); w.Count != 1 || w.Max != 2*time.Millisecond {
+			t.Errorf("in the one after: %+v", w)
+		}
+		time.Sleep(10 * time.Minute)
+		if w := f.window(); w.Count != 0 || w.Max != 0 {
+			t.Errorf("in the end: %+v", w)
 		}
 	})
 }

@@ -3,6 +3,7 @@ package raftstore
 import (
 	"errors"
 	"fmt"
+	"syscall"
 )
 
 var (
@@ -58,9 +59,28 @@ type StorageError struct {
 	Err  error
 }
 
-// Error reads "op path: cause".
+// Error reads "op path: cause", and for damage what to do.
 func (e *StorageError) Error() string {
-	return fmt.Sprintf("%s %s: %v", e.Op, e.Path, e.Err)
+	msg := fmt.Sprintf("%s %s: %v", e.Op, e.Path, e.Err)
+	if next := e.Next(); next != "" {
+		msg += "; " + next
+	}
+	return msg
+}
+
+// Next says what an operator can do about it; "" when the cause says it all.
+func (e *StorageError) Next() string {
+	switch {
+	case errors.Is(e.Err, ErrCorrupt):
+		return "move the data directory away and start this server again under the same id: " +
+			"it joins as a new one and the others bring it up to date (deploy/OPERATIONS.md, replace)"
+	case errors.Is(e.Err, syscall.ENOSPC), errors.Is(e.Err, syscall.EDQUOT):
+		return "free some space there and start this server again: nothing that was acknowledged is lost"
+	case errors.Is(e.Err, syscall.EROFS), errors.Is(e.Err, syscall.EIO):
+		return "look at the kernel's messages about this disk, and start this server again when it can be written"
+	default:
+		return ""
+	}
 }
 
 // Unwrap returns the cause.

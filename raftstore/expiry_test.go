@@ -289,6 +289,12 @@ func TestO85ManySessionsLapseTogether(t *testing.T) {
 		if got := expired.expired.Load(); got != n {
 			t.Errorf("%d expiries counted, want %d", got, n)
 		}
+		if late := time.Duration(expired.latest.Load()); late <= 0 || late > 5*time.Second {
+			t.Errorf("the latest expiry is said to have been overdue by %v", late)
+		}
+		if applied := expired.applied.Load(); applied < n/1000 {
+			t.Errorf("%d applied entries were timed", applied)
+		}
 	})
 }
 
@@ -296,12 +302,22 @@ func TestO85ManySessionsLapseTogether(t *testing.T) {
 type countObserver struct {
 	noObserver
 	expired, renewed, leaders, batches, hangs atomic.Int64
+	latest, applied                           atomic.Int64
 }
 
-func (c *countObserver) SessionsExpired(n int) { c.expired.Add(int64(n)) }
-func (c *countObserver) LeaderChange()         { c.leaders.Add(1) }
-func (c *countObserver) BatchCommands(int)     { c.batches.Add(1) }
-func (c *countObserver) DiskHangs()            { c.hangs.Add(1) }
+func (c *countObserver) SessionExpired(overdue float64) {
+	c.expired.Add(1)
+	for late := int64(overdue * float64(time.Second)); ; {
+		before := c.latest.Load()
+		if late <= before || c.latest.CompareAndSwap(before, late) {
+			return
+		}
+	}
+}
+func (c *countObserver) ApplySeconds(float64) { c.applied.Add(1) }
+func (c *countObserver) LeaderChange()        { c.leaders.Add(1) }
+func (c *countObserver) BatchCommands(int)    { c.batches.Add(1) }
+func (c *countObserver) DiskHangs()           { c.hangs.Add(1) }
 func (c *countObserver) KeepAlives(n int, outcome string) {
 	if outcome == "renewed" {
 		c.renewed.Add(int64(n))

@@ -15,12 +15,15 @@ import (
 
 // files are what a Store keeps on disk, or in memory.
 type files struct {
-	dir  string // "" in memory
-	lock *dirLock
-	id   string
-	log  *checkedLog
+	dir   string // "" in memory
+	lock  *dirLock
+	id    string
+	store string // id of this directory, or of this process's memory
+	log   *checkedLog
+	// inspect is shown every entry when the log is opened.
+	inspect func(*raft.Log) error
 	// snaps holds the snapshots; snapIndex is the log index of the newest.
-	snaps     raft.SnapshotStore
+	snaps     *snapshotStore
 	snapIndex uint64
 }
 
@@ -35,12 +38,13 @@ func (f *files) path(name string) string {
 // openFiles opens the data directory and verifies everything in it that a later
 // step would take on trust.
 func openFiles(c *Config, logger hclog.Logger, s *Store) (*files, error) {
-	f := &files{dir: c.Dir, id: c.ServerID}
-	d := newDisk(c, f.path("log"), s.fail)
+	f := &files{dir: c.Dir, id: c.ServerID, inspect: s.inspect}
+	d := newDisk(c, f.path("log"), func(e *StorageError) { s.fail(e) })
 	s.disk = d
 	if c.Dir == "" {
-		f.log = &checkedLog{logStore: c.wrap(memoryLog{raft.NewInmemStore()}), disk: d}
-		f.snaps = raft.NewInmemSnapshotStore()
+		f.store = newStoreID()
+		f.log = &checkedLog{logStore: c.wrap(memoryLog{raft.NewInmemStore()}), disk: d, retain: s.retain}
+		f.snaps = &snapshotStore{SnapshotStore: raft.NewInmemSnapshotStore(), retain: s.retain, failed: c.Metrics.SnapshotFailed, log: logger}
 		return f, nil
 	}
 	if err := f.open(c, logger, s); err != nil {
@@ -56,30 +60,51 @@ func (f *files) open(c *Config, logger hclog.Logger, s *Store) (err error) {
 	if f.lock, err = lockDir(f.dir); err != nil {
 		return err
 	}
+	if err := checkFinished(f.dir); err != nil {
+		return err
+	}
 	if f.id, err = identify(f.dir, c.ServerID); err != nil {
 		return err
 	}
-	if f.snaps, f.snapIndex, err = openSnapshots(f.dir, logger, s.install); err != nil {
+	if f.store, err = storeID(f.dir); err != nil {
 		return err
 	}
-	w, err := openWAL(f.path("log"), c.hooks.vfs, logger)
+	if err := checkFree(f.dir); err != nil {
+		return err
+	}
+	w, err := openWAL(f.path("log"), c, logger)
 	if err != nil {
 		return err
 	}
-	f.log = &checkedLog{logStore: c.wrap(w), disk: s.disk}
-	return f.verify()
+	f.log = &checkedLog{logStore: c.wrap(w), disk: s.disk, retain: s.retain}
+	first, last, err := f.bounds()
+	if err != nil {
+		return err
+	}
+	if err := f.openSnapshots(c, logger, s, first, last); err != nil {
+		return err
+	}
+	return f.verify(first, last)
+}
+
+// bounds returns the first and last entry of the log; 0, 0 if it is empty.
+func (f *files) bounds() (first, last uint64, err error) {
+	if first, err = f.log.FirstIndex(); err == nil {
+		last, err = f.log.LastIndex()
+	}
+	if err != nil {
+		return 0, 0, &StorageError{Op: "read log", Path: f.path("log"), Err: err}
+	}
+	return first, last, nil
 }
 
 // verify reads the whole log: Raft would panic over an entry that cannot be
 // read when it comes to it, or do without one that is missing.
-func (f *files) verify() error {
-	first, err := f.log.FirstIndex()
-	if err != nil {
-		return &StorageError{Op: "read log", Path: f.path("log"), Err: err}
-	}
-	last, err := f.log.LastIndex()
-	if err != nil {
-		return &StorageError{Op: "read log", Path: f.path("log"), Err: err}
+func (f *files) verify(first, last uint64) error {
+	if last > 0 && last < f.snapIndex {
+		// A crash between the arrival of a snapshot from the leader and the end of
+		// the log that it replaces; nothing could be appended to it.
+		return f.log.DeleteRange(first, last)
 	}
 	if last > 0 && first > f.snapIndex+1 {
 		return &StorageError{Op: "read log", Path: f.path("log"), Err: fmt.Errorf(
@@ -93,6 +118,10 @@ func (f *files) verify() error {
 			}
 			return err
 		}
+		if err := f.inspect(&l); err != nil {
+			return err
+		}
+		f.log.retain.appended(&l)
 	}
 	return nil
 }
@@ -120,6 +149,9 @@ func (f *files) close() error {
 }
 
 func (c *Config) wrap(l logStore) logStore {
+	if c.WrapLog != nil {
+		l = c.WrapLog(l)
+	}
 	if c.hooks.wrapLog != nil {
 		return c.hooks.wrapLog(l)
 	}
@@ -127,26 +159,34 @@ func (c *Config) wrap(l logStore) logStore {
 }
 
 // openWAL opens the log after checking what raft-wal would mend by dropping it.
-func openWAL(dir string, vfs any, logger hclog.Logger) (w *wal.WAL, err error) {
+func openWAL(dir string, c *Config, logger hclog.Logger) (l logStore, err error) {
 	defer func() {
 		// bbolt panics over some of what it finds in a broken file.
 		if p := recover(); p != nil {
-			w, err = nil, &StorageError{Op: "open log", Path: dir, Err: fmt.Errorf("%w: %v", ErrCorrupt, p)}
+			l, err = nil, &StorageError{Op: "open log", Path: dir, Err: fmt.Errorf("%w: %v", ErrCorrupt, p)}
 		}
 	}()
-	if err := checkTail(dir); err != nil {
+	if err := checkTail(dir, logger); err != nil {
 		return nil, err
 	}
-	if v, ok := vfs.(types.VFS); ok {
-		w, err = wal.Open(dir, wal.WithLogger(logger), wal.WithSegmentSize(segmentSize), wal.WithSegmentFiler(segment.NewFiler(dir, v)))
-	} else {
-		w, err = wal.Open(dir, wal.WithLogger(logger), wal.WithSegmentSize(segmentSize))
+	files, err := newSegmentFS(dir, c.hooks.vfs)
+	if err != nil {
+		return nil, err
 	}
+	rotation := &rotation{Logger: logger}
+	w, err := wal.Open(dir, wal.WithLogger(rotation), wal.WithSegmentSize(c.segmentSize()), wal.WithSegmentFiler(segment.NewFiler(dir, files)))
 	if err != nil {
 		if errors.Is(err, types.ErrCorrupt) {
 			err = fmt.Errorf("%w: %w", ErrCorrupt, err)
 		}
 		return nil, &StorageError{Op: "open log", Path: dir, Err: err}
 	}
-	return w, nil
+	return rotatingLog{w, rotation}, nil
+}
+
+func (c *Config) segmentSize() int {
+	if c.hooks.segmentSize != 0 {
+		return c.hooks.segmentSize
+	}
+	return segmentSize
 }

@@ -100,38 +100,6 @@ func TestBitFlipInTheLogIsRefused(t *testing.T) {
 	})
 }
 
-// A write that power loss cut short ends in zeros and is healed; a file that is
-// shorter than it was made has been cut by something else.
-func TestTornTailOfTheLogIsHealed(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := written(t, 40)
-		path := segments(t, s)[0]
-		good, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		end := walEnd(good)
-		for cut := 1; cut < 60; cut += 4 {
-			torn := slices.Clone(good)
-			clear(torn[end-cut:]) // what had not reached the disk
-			if err := os.WriteFile(path, torn, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := reopen(t, s); err != nil {
-				t.Fatalf("cut %d bytes: %v", cut, err)
-			}
-		}
-		for _, size := range []int{16, end - 10, end, len(good) - 100, len(good) - 1} {
-			if err := os.WriteFile(path, good[:size], 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := reopen(t, s); !errors.Is(err, ErrCorrupt) {
-				t.Fatalf("opened a file of %d bytes: %v", size, err)
-			}
-		}
-	})
-}
-
 func TestTruncatedSealedSegmentIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newCluster(t, 1, onDisk)
@@ -165,54 +133,6 @@ func TestTruncatedSealedSegmentIsRefused(t *testing.T) {
 			t.Fatalf("opened with half a segment: %v", err)
 		}
 		t.Log(err)
-	})
-}
-
-func TestDamagedSnapshotIsRefused(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := written(t, 60, func(_ *server, c *Config) {
-			c.SnapshotThreshold, c.TrailingLogs, c.SnapshotInterval = 8, 4, 5*time.Millisecond
-		})
-		dirs, err := filepath.Glob(filepath.Join(s.dir, "snapshots", "*-*"))
-		if err != nil || len(dirs) == 0 {
-			t.Fatalf("snapshots: %v %v", dirs, err)
-		}
-		newest := dirs[0]
-		for _, d := range dirs {
-			a, _ := os.Stat(newest)
-			if b, _ := os.Stat(d); b.ModTime().After(a.ModTime()) {
-				newest = d
-			}
-		}
-		for _, name := range []string{"state.bin", "meta.json"} {
-			path := filepath.Join(newest, name)
-			good, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			flipped := slices.Clone(good)
-			if name == "meta.json" {
-				flipped = []byte("{" + string(flipped))
-			} else {
-				flipped[len(flipped)/2] ^= 4
-			}
-			for what, bad := range map[string][]byte{"flipped": flipped, "truncated": good[:len(good)-5], "empty": nil} {
-				if err := os.WriteFile(path, bad, 0o600); err != nil {
-					t.Fatal(err)
-				}
-				_, err := New(s.config())
-				var failure *StorageError
-				if !errors.As(err, &failure) || !errors.Is(err, ErrCorrupt) {
-					t.Errorf("%s %s: %v", what, name, err)
-				}
-			}
-			if err := os.WriteFile(path, good, 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if _, err := reopen(t, s); err != nil {
-			t.Errorf("mended: %v", err)
-		}
 	})
 }
 

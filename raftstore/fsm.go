@@ -29,11 +29,18 @@ func (f *fsm) Apply(l *raft.Log) any { return f.ApplyBatch([]*raft.Log{l})[0] }
 // going on without it would let this server differ from the others.
 func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 	answers := make([]any, len(logs))
+	if f.s.leading.Load() != 0 {
+		f.s.transport.news.committed()
+	}
 	before := f.s.appliedIndex.Load()
 	for i, l := range logs {
 		answers[i] = f.applyOne(l)
 	}
+	f.s.applied.wake(f.s.seenIndex.Load())
 	if f.s.appliedIndex.Load() != before {
+		if err := f.s.learnCluster(); err != nil {
+			f.s.halt(err)
+		}
 		f.s.changed.notify()
 	}
 	return answers
@@ -44,14 +51,20 @@ func (f *fsm) applyOne(l *raft.Log) any {
 	if s.stopped.Load() {
 		return errStateStopped
 	}
+	if l.Type == raft.LogConfiguration {
+		s.members.apply(l.Index, raft.DecodeConfiguration(l.Data))
+	}
 	if l.Type != raft.LogCommand || len(l.Data) == 0 {
-		s.seenIndex.Store(l.Index)
+		raise(&s.seenIndex, l.Index)
 		return &applied{index: l.Index, term: l.Term}
 	}
 	b, err := state.DecodeBatch(l.Data)
 	if err != nil {
-		s.stopped.Store(true)
-		s.fail(&StorageError{Op: "apply entry", Path: fmt.Sprintf("%s (index %d, term %d)", s.files.path("log"), l.Index, l.Term), Err: err})
+		if e := s.needs(l.Index, err); e != nil {
+			s.halt(e)
+			return errStateStopped
+		}
+		s.halt(&StorageError{Op: "apply entry", Path: fmt.Sprintf("%s (index %d, term %d)", s.files.path("log"), l.Index, l.Term), Err: err})
 		return errStateStopped
 	}
 	s.mu.Lock()
@@ -59,8 +72,14 @@ func (f *fsm) applyOne(l *raft.Log) any {
 	if done, _ := s.state.Applied(); l.Index <= done {
 		return &applied{index: l.Index, term: l.Term, results: make([]state.Result, len(b.Commands))}
 	}
+	began := time.Now()
+	defer func() { s.cfg.Metrics.ApplySeconds(time.Since(began).Seconds()) }()
 	from := s.state.Revision()
 	results := s.state.Apply(l.Index, l.Term, b)
+	if e := s.needsLevel(l.Index, s.state.Feature()); e != nil {
+		s.halt(e) // it is the first entry above, and nothing of it is stored
+		return errStateStopped
+	}
 	if s.cfg.OnApply != nil {
 		s.cfg.OnApply(s.state, from, s.state.Revision(), l.Index)
 	}
@@ -83,14 +102,35 @@ func (f *fsm) Snapshot() (raft.FSMSnapshot, error) {
 func (f *fsm) Restore(r io.ReadCloser) error {
 	defer r.Close()
 	st, err := state.Restore(bufio.NewReaderSize(r, 1<<20))
+	if err == nil {
+		if e := f.s.needsLevel(0, st.Feature()); e != nil {
+			err = e
+		}
+	} else if e := f.s.needs(0, err); e != nil {
+		err = e
+	} else {
+		err = &StorageError{Op: "restore snapshot", Path: f.s.files.path("snapshots"), Err: err}
+	}
 	if err != nil {
-		f.s.fail(&StorageError{Op: "restore snapshot", Path: f.s.files.path("snapshots"), Err: err})
-		f.s.stopped.Store(true)
+		f.s.halt(err)
 		return err
 	}
 	f.s.install(st)
+	raise(&f.s.seenIndex, f.s.files.snaps.newest().index) // the last entry may have been none of the state's
+	f.s.snapshotMembers()
+	if err := f.s.learnCluster(); err != nil {
+		f.s.halt(err)
+		return err
+	}
+	f.s.applied.wake(f.s.seenIndex.Load())
 	f.s.changed.notify()
 	return nil
+}
+
+// halt stops the state for good, and Run with err.
+func (s *Store) halt(err error) {
+	s.stopped.Store(true)
+	s.fail(err)
 }
 
 // install makes st the state.
@@ -118,6 +158,7 @@ func (p *snapshot) Persist(sink raft.SnapshotSink) error {
 		err = w.Flush()
 	}
 	if err != nil {
+		p.metrics.SnapshotFailed()
 		return fmt.Errorf("write snapshot: %w", errors.Join(err, sink.Cancel()))
 	}
 	if err := sink.Close(); err != nil {

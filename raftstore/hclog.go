@@ -35,8 +35,10 @@ type repeats struct {
 var _ hclog.Logger = (*logAdapter)(nil)
 
 func newLogAdapter(to *slog.Logger, name string) *logAdapter {
-	return &logAdapter{to: to, name: name, seen: &repeats{last: map[string]time.Time{}, held: map[string]int{}}}
+	return &logAdapter{to: to, name: name, seen: newRepeats()}
 }
+
+func newRepeats() *repeats { return &repeats{last: map[string]time.Time{}, held: map[string]int{}} }
 
 // pass reports whether a line may go out and how many like it were held back.
 func (r *repeats) pass(key string) (held int, ok bool) {

@@ -1,6 +1,8 @@
 package raftstore
 
 import (
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -34,6 +36,37 @@ func identify(dir, given string) (string, error) {
 		return "", fmt.Errorf("store server id: %w", err)
 	}
 	return given, nil
+}
+
+// storeID returns the id of a data directory, and draws one for a new
+// directory.
+func storeID(dir string) (string, error) {
+	path := filepath.Join(dir, "store-id")
+	b, err := os.ReadFile(path)
+	switch {
+	case err == nil:
+		stored := strings.TrimSuffix(string(b), "\n")
+		if raw, err := hex.DecodeString(stored); err != nil || len(raw) != storeBytes {
+			return "", &StorageError{Op: "read store id", Path: path, Err: ErrCorrupt}
+		}
+		return stored, nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("read store id: %w", err)
+	}
+	id := newStoreID()
+	if err := writeSynced(path, id+"\n"); err != nil {
+		return "", fmt.Errorf("store the id of the data directory: %w", err)
+	}
+	return id, nil
+}
+
+// storeBytes are what a store id is drawn from: twelve hex digits.
+const storeBytes = 6
+
+func newStoreID() string {
+	var b [storeBytes]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
 }
 
 // writeSynced makes a file that is there whole or not at all.

@@ -20,7 +20,7 @@ type Lead struct {
 	s    *Store
 }
 
-// Propose is Store.Propose. A Grant, Drain or Revoke without a term gets the
+// Propose is Store.Propose. A Grant, Drain, Revoke or RaiseFeature without a term gets the
 // role's.
 func (l *Lead) Propose(ctx context.Context, cmds ...state.Command) ([]state.Result, error) {
 	l.sign(cmds)
@@ -54,6 +54,8 @@ func (l *Lead) sign(cmds []state.Command) {
 		case *state.Drain:
 			fill(&c.Term)
 		case *state.Revoke:
+			fill(&c.Term)
+		case *state.RaiseFeature:
 			fill(&c.Term)
 		}
 	}
@@ -105,6 +107,7 @@ func (s *Store) follow(ctx context.Context, r *raft.Raft) {
 
 // startRole begins the role of a term and returns the function that ends it.
 func (s *Store) startRole(ctx context.Context, r *raft.Raft, term uint64) (end func(error)) {
+	s.transport.forget()
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})
 	go func() {
@@ -113,6 +116,8 @@ func (s *Store) startRole(ctx context.Context, r *raft.Raft, term uint64) (end f
 	}()
 	return func(cause error) {
 		s.leading.Store(0)
+		s.reads.close()
+		s.transport.news.close()
 		s.proposer.close(false)
 		cancel(cause)
 		<-done
@@ -137,11 +142,16 @@ func (s *Store) role(ctx context.Context, r *raft.Raft, term uint64) {
 		s.handOver(ctx, r)
 	}
 	log.Info("leading")
+	s.office.Store(time.Now().UnixNano())
 	s.leading.Store(term)
 	s.proposer.setPhase(phaseOpen)
+	s.reads.open(term, raftOffice{s, r})
+	s.transport.news.open(term, raftOffice{s, r})
 	s.leaderChanged.notify()
 	defer func() {
 		s.leading.Store(0)
+		s.reads.close()
+		s.transport.news.close()
 		log.Info("no longer leading", "cause", context.Cause(ctx))
 	}()
 
@@ -222,7 +232,7 @@ func (s *Store) startup(ctx context.Context, cmds ...state.Command) ([]state.Res
 
 func (s *Store) announced() state.Server {
 	a := s.cfg.Announce
-	a.ID, a.RaftAddr = s.id, s.addr()
+	a.ID, a.RaftAddr = s.self.ID, s.addr()
 	return a
 }
 

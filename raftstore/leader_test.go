@@ -302,10 +302,10 @@ func TestOneServerInMemoryLeadsAlone(t *testing.T) {
 		if s.HasState() {
 			t.Error("a new server has state")
 		}
-		if err := s.Bootstrap([]Peer{{"dev", "local"}}); err != nil {
+		if err := s.Bootstrap([]Peer{{"dev", s.Self().Store, "local"}}); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Bootstrap([]Peer{{"dev", "local"}}); !errors.Is(err, ErrHasState) {
+		if err := s.Bootstrap([]Peer{{"dev", s.Self().Store, "local"}}); !errors.Is(err, ErrHasState) {
 			t.Errorf("bootstrapped twice: %v", err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -318,7 +318,7 @@ func TestOneServerInMemoryLeadsAlone(t *testing.T) {
 		if took := time.Since(start); took > 250*time.Millisecond {
 			t.Errorf("ready after %v", took)
 		}
-		if err := s.Bootstrap([]Peer{{"dev", "local"}}); !errors.Is(err, ErrHasState) {
+		if err := s.Bootstrap([]Peer{{"dev", s.Self().Store, "local"}}); !errors.Is(err, ErrHasState) {
 			t.Errorf("bootstrapped while running: %v", err)
 		}
 		if rs, err := s.Propose(ctx, mark("x")); err != nil || rs[0].Err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -36,4 +37,31 @@ func lockDir(dir string) (*dirLock, error) {
 	return &dirLock{f}, nil
 }
 
-func (l *dirLock) release() error { return l.f.Close() }
+// lockDirForReading keeps everybody from opening a data directory that is being
+// read. It writes nothing; a directory without a lock file has never been open,
+// or is a copy.
+func lockDirForReading(dir string) (*dirLock, error) {
+	f, err := os.Open(filepath.Join(dir, "lock"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return &dirLock{}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock data directory: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB); err != nil {
+		defer f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			pid, _ := io.ReadAll(io.LimitReader(f, 32))
+			return nil, &InUseError{Dir: dir, Holder: strings.TrimSpace(string(pid))}
+		}
+		return nil, fmt.Errorf("lock data directory: %w", err)
+	}
+	return &dirLock{f}, nil
+}
+
+func (l *dirLock) release() error {
+	if l.f == nil {
+		return nil
+	}
+	return l.f.Close()
+}

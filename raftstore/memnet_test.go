@@ -2,9 +2,11 @@ package raftstore
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -17,8 +19,11 @@ type memNet struct {
 	mu        sync.Mutex
 	listeners map[string]*memListener
 	conns     map[*memConn]struct{}
+	delay     map[string]time.Duration // by server address: of each write to it
 	cut       map[string]bool          // by server address: cut off from all others
 	stalled   map[string]chan struct{} // by server address; closed on resume
+	dead      map[string]bool          // by server address: its process has ended
+	rates     map[string]int           // by server address: bytes a second on each of its connections
 }
 
 func newMemNet() *memNet {
@@ -26,8 +31,11 @@ func newMemNet() *memNet {
 		latency:   100 * time.Microsecond,
 		listeners: map[string]*memListener{},
 		conns:     map[*memConn]struct{}{},
+		delay:     map[string]time.Duration{},
 		cut:       map[string]bool{},
 		stalled:   map[string]chan struct{}{},
+		dead:      map[string]bool{},
+		rates:     map[string]int{},
 	}
 }
 
@@ -42,6 +50,34 @@ func (n *memNet) isolate(addr string, off bool) {
 	n.cut[addr] = off
 	n.mu.Unlock()
 	n.sweep()
+}
+
+// kill does what a kernel does with a process that ends: its connections end,
+// and its port refuses. Nothing that it does from then on is seen. revive undoes
+// it.
+func (n *memNet) kill(addr string) {
+	n.mu.Lock()
+	n.dead[addr] = true
+	l := n.listeners[addr]
+	var broken []*memConn
+	for c := range n.conns {
+		if c.from == addr || c.to == addr {
+			broken = append(broken, c)
+		}
+	}
+	n.mu.Unlock()
+	if l != nil {
+		l.Close()
+	}
+	for _, c := range broken {
+		c.Close()
+	}
+}
+
+func (n *memNet) revive(addr string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.dead, addr)
 }
 
 func (n *memNet) sweep() {
@@ -67,6 +103,20 @@ func (n *memNet) stall(addr string) {
 	}
 }
 
+// throttle slows a server's connections down; 0 ends it.
+func (n *memNet) throttle(addr string, bytesPerSecond int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.rates[addr] = bytesPerSecond
+}
+
+// rate is what a connection carries in a second; 0: no limit.
+func (n *memNet) rate(from, to string) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return max(n.rates[from], n.rates[to])
+}
+
 func (n *memNet) resume(addr string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -74,6 +124,13 @@ func (n *memNet) resume(addr string) {
 		close(ch)
 		delete(n.stalled, addr)
 	}
+}
+
+// slow makes everything that a server is sent take longer.
+func (n *memNet) slow(addr string, delay time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.delay[addr] = delay
 }
 
 func (n *memNet) open() int {
@@ -101,9 +158,13 @@ func (h *memHost) Listen(addr string) (net.Listener, error) {
 func (h *memHost) Dial(addr string, timeout time.Duration) (net.Conn, error) {
 	h.n.mu.Lock()
 	l := h.n.listeners[addr]
-	if l == nil || h.n.brokenLocked(h.addr, addr) {
+	if h.n.brokenLocked(h.addr, addr) || h.n.dead[h.addr] {
 		h.n.mu.Unlock()
-		return nil, errors.New("connection refused: " + addr)
+		return nil, errors.New("no route: " + addr)
+	}
+	if l == nil {
+		h.n.mu.Unlock()
+		return nil, fmt.Errorf("dial %s: %w", addr, syscall.ECONNREFUSED)
 	}
 	a, b := net.Pipe()
 	out := &memConn{Conn: a, n: h.n, from: h.addr, to: addr, done: make(chan struct{})}
@@ -184,8 +245,29 @@ func (c *memConn) SetDeadline(t time.Time) error {
 	return c.Conn.SetDeadline(t)
 }
 
-func (c *memConn) Write(b []byte) (int, error) {
-	time.Sleep(c.n.latency)
+func (c *memConn) Write(b []byte) (written int, err error) {
+	rate := c.n.rate(c.from, c.to)
+	if rate == 0 {
+		return c.write(b)
+	}
+	for len(b) > 0 && err == nil {
+		var n int
+		n, err = c.write(b[:min(len(b), 16<<10)])
+		written, b = written+n, b[n:]
+		select {
+		case <-time.After(time.Duration(n) * time.Second / time.Duration(rate)):
+		case <-c.done:
+			err = net.ErrClosed
+		}
+	}
+	return written, err
+}
+
+func (c *memConn) write(b []byte) (int, error) {
+	c.n.mu.Lock()
+	delay := c.n.delay[c.to]
+	c.n.mu.Unlock()
+	time.Sleep(c.n.latency + delay)
 	for {
 		c.n.mu.Lock()
 		hold := c.n.stalled[c.from]

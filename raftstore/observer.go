@@ -12,12 +12,17 @@ type Observer interface {
 	// KeepAlives counts n renewals that ended the same way: "renewed",
 	// "refused" (by the state) or "failed" (not committed).
 	KeepAlives(n int, outcome string)
-	// SessionsExpired counts sessions that this server, as leader, has expired.
-	SessionsExpired(n int)
+	// ApplySeconds is how long an entry took to be applied to the state.
+	ApplySeconds(s float64)
+	// SessionExpired is told of each session that this server, as leader, has
+	// expired, and how long after its deadline.
+	SessionExpired(overdue float64)
 	// LeaderChange is called when this server hears of another leader.
 	LeaderChange()
 	// SnapshotSeconds is how long a snapshot took to write.
 	SnapshotSeconds(s float64)
+	// SnapshotFailed is called when a snapshot could not be written.
+	SnapshotFailed()
 	// DiskHangs is called when a disk operation passes Config.HangBound.
 	DiskHangs()
 }
@@ -29,7 +34,9 @@ func (noObserver) CommitSeconds(float64)        {}
 func (noObserver) FsyncSeconds(string, float64) {}
 func (noObserver) BatchCommands(int)            {}
 func (noObserver) KeepAlives(int, string)       {}
-func (noObserver) SessionsExpired(int)          {}
+func (noObserver) ApplySeconds(float64)         {}
+func (noObserver) SessionExpired(float64)       {}
 func (noObserver) LeaderChange()                {}
 func (noObserver) SnapshotSeconds(float64)      {}
+func (noObserver) SnapshotFailed()              {}
 func (noObserver) DiskHangs()                   {}

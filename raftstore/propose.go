@@ -9,8 +9,10 @@ import (
 )
 
 const (
-	// maxEntry bounds the encoding of one log entry, in bytes: Raft counts
-	// entries, not bytes, against its fixed deadline of two seconds.
+	// maxEntry bounds the encoding of a log entry with several commands, in
+	// bytes: what is urgent waits for those in flight. A command that is larger,
+	// up to state.MaxCommandBytes, is an entry of its own, and only one such is
+	// in flight at a time.
 	maxEntry = 256 << 10
 	// entryHead is more than the encoding of a batch without commands needs,
 	// commandHead more than a command can grow by between measuring and
@@ -29,7 +31,7 @@ type lane int
 
 const (
 	laneStart  lane = iota // the first of a term; the others wait for them
-	laneUrgent             // keep-alives, expiry, barriers
+	laneUrgent             // keep-alives, expiry
 	lanePlain
 	lanes
 )
@@ -44,7 +46,7 @@ const (
 )
 
 // proposal is a group of commands with one outcome. It has no commands when
-// only its place in the log matters (a barrier).
+// only its place in the log matters: the barrier at the start of a term.
 type proposal struct {
 	cmds    []state.Command
 	sizes   []int // of each command
@@ -112,6 +114,9 @@ func (s *Store) propose(ctx context.Context, l lane, request uint64, cmds []stat
 	return p.results, p.err
 }
 
+// large reports whether a command of that size needs an entry of its own.
+func large(size int) bool { return size > maxEntry-entryHead }
+
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // newProposal measures the commands, so that the builder can fill entries
@@ -140,8 +145,8 @@ func newProposal(cmds []state.Command, request uint64) (*proposal, error) {
 		}
 		*buf = b
 		n := len(b) + commandHead
-		if n > maxEntry-entryHead {
-			return nil, &TooLongError{Command: fmt.Sprintf("%T", cmds[i]), Size: len(b), Limit: maxEntry}
+		if len(b) > state.MaxCommandBytes {
+			return nil, &TooLongError{Command: fmt.Sprintf("%T", cmds[i]), Size: len(b), Limit: state.MaxCommandBytes}
 		}
 		p.sizes[i] = n
 		p.size += n
@@ -157,7 +162,8 @@ type proposer struct {
 	leader   func() string // id of the leader, for errors
 	queues   [lanes][]*proposal
 	inflight int
-	reading  *proposal // the barrier that readers may still join
+	large    bool // a large command is in flight
+	passed   lane // with one that was passed over, because the entry had begun already; laneStart: none
 	stopped  bool
 
 	wake chan struct{} // capacity 1: there may be something to build
@@ -222,7 +228,6 @@ func (q *proposer) close(stop bool) {
 	q.mu.Lock()
 	q.phase = phaseClosed
 	q.stopped = q.stopped || stop
-	q.reading = nil
 	var finished []*proposal
 	for l := range q.queues {
 		for _, p := range q.queues[l] {

@@ -18,14 +18,11 @@ func TestTooLongCommandIsRefusedAndChangesNothing(t *testing.T) {
 		defer c.stopAll()
 		l := c.leader().store
 		before := l.Status().LastIndex
-		long := &state.Grant{Keyspace: 1, Items: make([]state.GrantItem, 100_000)}
-		for i := range long.Items {
-			long.Items[i] = state.GrantItem{Partition: uint32(i), Session: 1 << 62, LastToken: 1 << 52}
-		}
+		long := largeCommand(state.MaxCommandBytes)
 		var tooLong *TooLongError
 		_, err := l.Propose(t.Context(), nudge(), long)
-		if !errors.As(err, &tooLong) || tooLong.Limit != maxEntry || tooLong.Size <= maxEntry || !strings.Contains(err.Error(), "Grant") {
-			t.Errorf("a command of %d items: %v", len(long.Items), err)
+		if !errors.As(err, &tooLong) || tooLong.Limit != state.MaxCommandBytes || tooLong.Size <= tooLong.Limit || !strings.Contains(err.Error(), "CreateKeyspace") {
+			t.Errorf("%d bytes: %v", tooLong.Size, err)
 		}
 		if after := l.Status().LastIndex; after != before {
 			t.Errorf("the log went from %d to %d", before, after)
@@ -299,7 +296,7 @@ func TestUnreadableEntryStopsTheServerWithAnError(t *testing.T) {
 		c := newCluster(t, 1, onDisk)
 		s := c.servers[0]
 		c.leader()
-		_ = s.store.running().Apply([]byte{0xff, 1, 2, 3}, 0).Error()
+		_ = s.store.running().Apply([]byte{1, 0x80, 2, 3}, 0).Error()
 		<-s.done
 		var failure *StorageError
 		if !errors.As(s.err, &failure) || failure.Op != "apply entry" {

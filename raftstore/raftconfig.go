@@ -6,12 +6,10 @@ import (
 )
 
 const (
-	// maxAppendEntries bounds what one round of replication carries: with
-	// entries of up to 256 KiB, 16 MiB within Raft's two seconds. It is also
-	// how many entries share one sync of the leader's log.
+	// maxAppendEntries bounds how many entries one request carries; shorten
+	// bounds their bytes. It is also how many entries share one sync of the
+	// leader's log.
 	maxAppendEntries = 64
-	// cachedEntries spares the leader's replication reading back what it wrote.
-	cachedEntries = 256
 	// segmentSize of the log's files, in bytes.
 	segmentSize = 16 << 20
 	// keptSnapshots is how many snapshots stay on disk.
@@ -19,16 +17,16 @@ const (
 )
 
 // raftConfig sets every field of Raft's that we have an opinion on.
-func raftConfig(c *Config, id string, logger hclog.Logger) *raft.Config {
+func raftConfig(c *Config, id raft.ServerID, logger hclog.Logger) *raft.Config {
 	rc := raft.DefaultConfig()
-	rc.LocalID = raft.ServerID(id)
+	rc.LocalID = id
 	rc.HeartbeatTimeout = c.ElectionTimeout
 	rc.ElectionTimeout = c.ElectionTimeout
 	rc.LeaderLeaseTimeout = c.ElectionTimeout / 2
 	rc.CommitTimeout = c.CommitTimeout
 	rc.MaxAppendEntries = maxAppendEntries
 	rc.BatchApplyCh = true
-	rc.TrailingLogs = c.TrailingLogs
+	rc.TrailingLogs = 1 // checkedLog.DeleteRange decides what stays
 	rc.SnapshotThreshold = c.SnapshotThreshold
 	rc.SnapshotInterval = c.SnapshotInterval
 	rc.ShutdownOnRemove = false // we decide ourselves what a removed server does

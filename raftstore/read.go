@@ -16,42 +16,17 @@ func (s *Store) View(fn func(*state.State)) {
 }
 
 // Read is View with everything in it that any server had acknowledged before
-// Read was called. All readers that wait share one barrier in the log. Only the
-// leader can; others return a *NotLeaderError.
+// Read was called. All readers that wait share one round of heartbeats
+// (ReadIndex); nothing is written. Only the leader can; others return a
+// *NotLeaderError.
 func (s *Store) Read(ctx context.Context, fn func(*state.State)) error {
-	p, err := s.proposer.joinBarrier()
+	index, err := s.ReadIndex(ctx)
 	if err != nil {
 		return err
 	}
-	select {
-	case <-p.done:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	if p.err != nil {
-		// A read has no outcome that could be unknown.
-		return &NotLeaderError{LeaderID: s.proposer.leader()}
+	if err := s.WaitApplied(ctx, index); err != nil {
+		return err
 	}
 	s.View(fn)
 	return nil
-}
-
-// joinBarrier returns a barrier that has not been built into an entry yet.
-func (q *proposer) joinBarrier() (*proposal, error) {
-	q.mu.Lock()
-	p := q.reading
-	if p != nil {
-		q.mu.Unlock()
-		return p, nil
-	}
-	if q.phase == phaseClosed {
-		q.mu.Unlock()
-		return nil, q.refusal()
-	}
-	p, _ = newProposal(nil, 0)
-	q.reading = p
-	q.queues[laneUrgent] = append(q.queues[laneUrgent], p)
-	q.mu.Unlock()
-	q.signal()
-	return p, nil
 }

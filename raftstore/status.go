@@ -20,6 +20,12 @@ type Status struct {
 	CommitIndex  uint64
 	LastIndex    uint64 // of the log
 	Peers        []PeerStatus
+	// Removed: this server has state, but the group goes on without it. It then
+	// asks nobody for votes.
+	Removed bool
+	// Refused says why servers of the group refuse this one's connections; empty
+	// when none has done so lately.
+	Refused string
 }
 
 // PeerStatus is one server of the group, this one included.
@@ -33,14 +39,9 @@ type PeerStatus struct {
 	LastIndex uint64
 }
 
-// Peer is a server of the Raft group.
-type Peer struct {
-	ID, RaftAddr string
-}
-
 // Status may be called at any time.
 func (s *Store) Status() Status {
-	st := Status{ServerID: s.id, State: "stopped", LastContact: -1, AppliedIndex: s.appliedIndex.Load()}
+	st := Status{ServerID: s.self.ID, State: "stopped", LastContact: -1, AppliedIndex: s.appliedIndex.Load()}
 	r := s.running()
 	if r == nil {
 		return st
@@ -57,16 +58,18 @@ func (s *Store) Status() Status {
 		st.LastContact = time.Since(last)
 	}
 	_, id := r.LeaderWithID()
-	st.LeaderID = string(id)
+	st.LeaderID = splitID(id).ID
 	st.Term, st.CommitIndex, st.LastIndex = r.CurrentTerm(), r.CommitIndex(), r.LastIndex()
-	for _, srv := range r.GetConfiguration().Configuration().Servers {
+	conf := r.GetConfiguration().Configuration()
+	st.Removed, st.Refused = s.removed(r, conf), s.greeter.refusals(conf.Servers)
+	for _, srv := range conf.Servers {
 		p := PeerStatus{
-			Peer:        Peer{ID: string(srv.ID), RaftAddr: string(srv.Address)},
+			Peer:        peerOf(srv),
 			Voter:       srv.Suffrage == raft.Voter,
 			LastContact: -1,
 		}
 		switch {
-		case p.ID == s.id:
+		case srv.ID == s.self.raftID():
 			p.LastContact, p.LastIndex = 0, st.LastIndex
 		case st.State == "leader":
 			p.LastContact, p.LastIndex = s.transport.contact(srv.ID)
@@ -76,6 +79,23 @@ func (s *Store) Status() Status {
 	return st
 }
 
+// removed reports whether the group goes on without this server: another one
+// has told so, or it is not in the newest configuration that it knows and no
+// leader turns to it, as one does with a server that is still to be added.
+func (s *Store) removed(r *raft.Raft, conf raft.Configuration) bool {
+	if s.greeter.removed() {
+		return true
+	}
+	if len(conf.Servers) == 0 || contains(conf, s.self.raftID()) || r.State() == raft.Leader {
+		return false
+	}
+	heard := r.LastContact()
+	if heard.IsZero() {
+		heard = s.since
+	}
+	return time.Since(heard) > 2*s.cfg.ElectionTimeout
+}
+
 // LeaderID returns the id of the leader that this server knows of.
 func (s *Store) LeaderID() (id string, ok bool) {
 	r := s.running()
@@ -83,7 +103,7 @@ func (s *Store) LeaderID() (id string, ok bool) {
 		return "", false
 	}
 	_, lid := r.LeaderWithID()
-	return string(lid), lid != ""
+	return splitID(lid).ID, lid != ""
 }
 
 func (s *Store) leaderID() string {

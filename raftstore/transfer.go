@@ -20,7 +20,11 @@ func (s *Store) TransferLeadership(ctx context.Context, to ...Peer) error {
 	}
 	var f raft.Future
 	if len(to) > 0 {
-		f = r.LeadershipTransferToServer(raft.ServerID(to[0].ID), raft.ServerAddress(to[0].RaftAddr))
+		srv, err := findVoter(r.GetConfiguration().Configuration(), to[0])
+		if err != nil {
+			return err
+		}
+		f = r.LeadershipTransferToServer(srv.ID, srv.Address)
 	} else {
 		f = r.LeadershipTransfer()
 	}
@@ -37,11 +41,22 @@ func (s *Store) TransferLeadership(ctx context.Context, to ...Peer) error {
 	}
 }
 
+// findVoter finds whom to hand the leadership to. A peer without a store is
+// meant by its id alone.
+func findVoter(conf raft.Configuration, to Peer) (raft.Server, error) {
+	for _, srv := range conf.Servers {
+		if p := peerOf(srv); p.ID == to.ID && (to.Store == "" || to.Store == p.Store) && srv.Suffrage == raft.Voter {
+			return srv, nil
+		}
+	}
+	return raft.Server{}, &PeerError{Op: "transfer to", Peer: to, Reason: "it is not a voter of this group"}
+}
+
 // otherVoters counts the voters beside this server.
 func (s *Store) otherVoters(r *raft.Raft) int {
 	n := 0
 	for _, srv := range r.GetConfiguration().Configuration().Servers {
-		if srv.Suffrage == raft.Voter && string(srv.ID) != s.id {
+		if srv.Suffrage == raft.Voter && srv.ID != s.self.raftID() {
 			n++
 		}
 	}

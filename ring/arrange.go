@@ -102,6 +102,7 @@ func (a *arrangement) ring(members []string) (_ *Ring, err error) {
 	for i, n := range members {
 		if p, ok := a.points[n]; ok {
 			p.index = int32(i)
+			r.taking = append(r.taking, p.index)
 		}
 	}
 	for p := range r.owners {

@@ -28,6 +28,7 @@ type Member struct {
 type Ring struct {
 	members []string
 	owners  []int32
+	taking  []int32 // members that take part
 }
 
 // New computes the placement for members, in any order and with or without

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
+	"github.com/leasehold-dev/leasehold/raftstore/state"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -159,6 +161,20 @@ func TestEventsSince(t *testing.T) {
 	}
 }
 
+// A restore is no move from one worker to another, and stays in its columns.
+func TestRestoreEventStaysInItsColumns(t *testing.T) {
+	cluster := strings.Repeat("30a10831", 4)
+	line := eventText(&leaseholdv1.Event{Kind: "restore", From: cluster, Token: 49418713407487, Index: 14})
+	want := strings.TrimRight(fmt.Sprintf(eventLine, "", "restore", "-", "of cluster 30a1083130a1…", "49418713407487", "-", "14"), " ")
+	if line != want {
+		t.Errorf("got  %q\nwant %q", line, want)
+	}
+	line = eventText(&leaseholdv1.Event{Kind: "grant", From: "w1", Worker: "w2"})
+	if !strings.Contains(line, "w1 → w2 ") {
+		t.Errorf("a move: %q", line)
+	}
+}
+
 // The tab key asks the cluster, briefly.
 func TestCompletion(t *testing.T) {
 	p := newPeer(t)
@@ -207,9 +223,19 @@ func TestVersion(t *testing.T) {
 		t.Error(out)
 	}
 	out, _ = (&cli{}).want(t, exitOK, "version", "-o", "json")
-	var v map[string]string
-	if err := json.Unmarshal([]byte(out), &v); err != nil || v["version"] == "" || v["go"] == "" {
+	var v map[string]any
+	if err := json.Unmarshal([]byte(out), &v); err != nil || v["version"] == "" || v["go"] == "" || v["feature"] != float64(state.MaxFeature) {
 		t.Errorf("%v in %s", err, out)
+	}
+	if f, _ := v["formats"].(map[string]any); f["batch"] != 1.0 || f["snapshot"] != 1.0 || f["backup"] != 1.0 {
+		t.Errorf("formats: %s", out)
+	}
+	human, _ := (&cli{}).want(t, exitOK, "version")
+	if !strings.Contains(human, fmt.Sprintf("feature level %d, batch format 1, snapshot format 1, backup format 1", state.MaxFeature)) {
+		t.Errorf("for people: %s", human)
+	}
+	if !strings.Contains(human, "one server at a time, the leader last") {
+		t.Errorf("the order of an upgrade is not told: %s", human)
 	}
 }
 

@@ -162,12 +162,12 @@ func TestServerSettingsFromAllLayers(t *testing.T) {
 		cfg.ElectionTimeout != 700*time.Millisecond || cfg.InitialDelay != 3*time.Second || cfg.DataDir != "d" {
 		t.Errorf("got %+v", cfg)
 	}
-	for flag, want := range map[string]string{"id": "LEASEHOLD_ID", "initial-delay": "--initial-delay", "join": "join in " + file, "grpc-addr": "default"} {
+	for flag, want := range map[string]string{"id": "LEASEHOLD_ID", "initial-delay": "--initial-delay", "join": "join in " + file + ":1", "grpc-addr": "default"} {
 		if got := origin(cmd.Flags().Lookup(flag)); got != want {
 			t.Errorf("origin of %s is %s, want %s", flag, got, want)
 		}
 	}
-	logSettings(cfg.Logger, cmd)
+	s.logSettings(cfg.Logger)
 	if out := c.stderr.String(); !strings.Contains(out, `"id":{"value":"from-env","from":"LEASEHOLD_ID"}`) {
 		t.Errorf("the settings in effect are not told:\n%s", out)
 	}

@@ -27,9 +27,14 @@ The verdict comes from the ledger and from what each worker process wrote about
 itself: every order exactly once and in sequence, no write accepted below an
 accepted token, at least one stale write rejected, no move by the leader's
 death, and with strict takeover no two contexts of a partition live at once.
-Exit code 0 only if it holds; --no-guard leaves the guard out, and it must not.`,
+Exit code 0 only if it holds; --no-guard leaves the guard out, and it must not.
+
+With --hold the cluster stays up after that until Ctrl-C, with workers that carry
+a light stream of orders, to be looked at and hurt: it prints the console's
+address and how to start a Prometheus on files that it has written.`,
 		Example: `  leasehold demo
   leasehold demo --strict --seed 7 --keep
+  leasehold demo --hold            # and then look at it: console, Prometheus
   leasehold demo -o json | tail -n 1
   leasehold demo --no-guard        # what happens without the token`,
 		Args: exactArgs(),
@@ -39,6 +44,9 @@ Exit code 0 only if it holds; --no-guard leaves the guard out, and it must not.`
 			}
 			if strict || !fenced {
 				cfg.Modes = append(cfg.Modes, demo.Strict)
+			}
+			if cfg.Hold && !fenced && !strict {
+				cfg.Modes = []demo.Mode{demo.Strict}
 			}
 			if err := cfg.Validate(); err != nil {
 				return &usageError{err}
@@ -70,21 +78,36 @@ Exit code 0 only if it holds; --no-guard leaves the guard out, and it must not.`
 	f.Int64Var(&cfg.Seed, "seed", 1, "decides who is hit by what, and when")
 	f.BoolVar(&cfg.Keep, "keep", false, "keep ledger, evidence and logs")
 	f.BoolVar(&cfg.NoGuard, "no-guard", false, "write without claim and guard: the ledger must come out damaged")
+	f.BoolVar(&cfg.Hold, "hold", false, "after the story of one mode (default strict), keep the cluster up to look at")
+	f.BoolVar(&cfg.NoStory, "no-story", false, "with --hold: only that")
+	cmd.AddCommand(newDemoRelayCommand(e), newDemoAuditCommand(e))
 	return cmd
 }
 
 // newDemoWorkerCommand is a worker process of the demo. People do not call it.
 func newDemoWorkerCommand(e env) *cobra.Command {
-	return &cobra.Command{
+	var shown metricsAddr
+	cmd := &cobra.Command{
 		Use:    demo.WorkerCommand + " CONFIG",
 		Short:  "Be a worker of the demo",
 		Hidden: true,
 		Args:   exactArgs("CONFIG"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			clock, err := e.workerFaults()
+			if err != nil {
+				return err
+			}
 			log := slog.New(slog.NewTextHandler(e.stderr, nil))
-			return demo.RunWorker(cmd.Context(), args[0], e.stdin, e.stdout, log)
+			series, stop, err := shown.serve(log)
+			if err != nil {
+				return err
+			}
+			defer stop()
+			return demo.RunWorker(cmd.Context(), args[0], demo.Surroundings{In: e.stdin, Out: e.stdout, Log: log, Clock: clock, Metrics: series})
 		},
 	}
+	shown.define(cmd)
+	return cmd
 }
 
 // writeJSONLine writes a value on one line.

@@ -5,10 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -16,13 +18,30 @@ import (
 	"github.com/leasehold-dev/leasehold/cmd/leasehold/internal/demo"
 )
 
-// buildBinary builds the binary as a user does: demo and bench start copies
-// of it, which the test binary cannot stand in for.
+// built is the binary as a user builds it, once for all tests, in a directory of
+// TestMain's: demo and bench start copies of it, which the test binary cannot
+// stand in for.
+var built = sync.OnceValues(func() (string, error) {
+	bin := filepath.Join(builtDir, "leasehold")
+	build := exec.Command("go", "build", "-o", bin, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build: %w\n%s", err, out)
+	}
+	return bin, nil
+})
+
+// buildBinary gives a test the binary under a name of its own, by which its
+// processes can be told from those of other tests.
 func buildBinary(t *testing.T) string {
 	t.Helper()
+	original, err := built()
 	bin := filepath.Join(t.TempDir(), "leasehold")
-	if out, err := exec.Command("go", "build", "-o", bin, ".").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
+	if err == nil {
+		err = os.Link(original, bin)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 	return bin
 }
@@ -141,6 +160,7 @@ func TestDemoWithoutGuardIsDamaged(t *testing.T) {
 }
 
 func TestDemoEndsItsProcessesWhenInterrupted(t *testing.T) {
+	t.Parallel()
 	asked := false
 	code, stdout, stderr := runBinary(t, buildBinary(t), func(cmd *exec.Cmd, line []byte) {
 		if !asked && bytes.Contains(line, []byte("run all")) { // servers and workers are up

@@ -23,6 +23,7 @@ const maxDevWorkers = 64
 type devFlags struct {
 	cfg        server.Config
 	logs       logFlags
+	keys       keyFlags
 	workers    int
 	keyspace   string
 	partitions uint32
@@ -53,8 +54,10 @@ ends, unless --data-dir is given. It is not for production.`,
 				return usage("--workers %d: want 0 to %d", d.workers, maxDevWorkers)
 			}
 			d.partitionsGiven = cmd.Flags().Changed("partitions")
+			d.keys.set(&d.cfg)
 			d.cfg.Version = version()
-			d.cfg.Logger = d.logs.logger(e)
+			kept := &logRing{}
+			d.cfg.Logger, d.cfg.RecentLog, d.cfg.Secrets = kept.keepIn(d.logs.logger(e)), kept.text, e.secrets()
 			d.cfg.LibraryMetrics = true
 			if err := d.cfg.Validate(); err != nil {
 				return &usageError{err}
@@ -66,6 +69,7 @@ ends, unless --data-dir is given. It is not for production.`,
 	listenFlags(f, &d.cfg)
 	f.StringVar(&d.cfg.DataDir, "data-dir", "", "keep state in this `directory` (default in memory) (env LEASEHOLD_DATA_DIR)")
 	layered(f, "data-dir")
+	d.keys.define(f, &d.cfg)
 	f.IntVar(&d.workers, "workers", 0, "run `N` workers in this process that hold partitions and do nothing")
 	f.StringVar(&d.keyspace, "keyspace", "demo", "`name` of the keyspace to begin with")
 	f.Uint32Var(&d.partitions, "partitions", 16, "number of its partitions, if it is new")
@@ -220,6 +224,7 @@ func (d *devFlags) banner(e env, a server.Addrs, k *leaseholdv1.Keyspace) error 
 	return e.say(`%s
 
   gRPC      %s
+  console   http://%s/ui/
   HTTP      http://%s  (/metrics, /livez, /readyz, the API as JSON)
   state     %s
   keyspace  %s: %d partitions, TTL %s, %s
@@ -237,6 +242,6 @@ it as main.go and run it twice, the second with another ID):
 %s
 Stop with Ctrl-C.`,
 		e.paint(bold, "leasehold dev is ready. One server, not for production."),
-		a.GRPC, a.HTTP, state, k.GetName(), k.GetPartitions(), msText(k.GetTtlMs()), takeoverText(k.GetTakeover()), inProcess,
+		a.GRPC, a.HTTP, a.HTTP, state, k.GetName(), k.GetPartitions(), msText(k.GetTtlMs()), takeoverText(k.GetTakeover()), inProcess,
 		a.GRPC, k.GetName(), program.String())
 }

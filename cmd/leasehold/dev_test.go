@@ -19,17 +19,25 @@ type program struct {
 	cmd    *exec.Cmd
 	stdout io.Reader
 	stderr *lockedBuffer
+	alarm  *time.Timer // ends it when it seems to hang
 }
 
 var freePorts = []string{"--grpc-addr", "127.0.0.1:0", "--raft-addr", "127.0.0.1:0", "--gossip-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0"}
 
 func startProgram(t *testing.T, args ...string) *program {
 	t.Helper()
+	return startProgramEnv(t, nil, args...)
+}
+
+// startProgramEnv adds to the environment.
+func startProgramEnv(t *testing.T, env []string, args ...string) *program {
+	t.Helper()
 	p := &program{cmd: exec.Command(os.Args[0], args...), stderr: &lockedBuffer{}}
-	p.cmd.Env = append(os.Environ(), asProgramEnv+"=1")
+	p.cmd.Env = append(append(os.Environ(), asProgramEnv+"=1"), env...)
 	p.cmd.Stderr = p.stderr
 	// A program that hangs shows where, instead of hanging the test.
 	alarm := time.AfterFunc(time.Minute, func() { p.cmd.Process.Signal(syscall.SIGQUIT) })
+	p.alarm = alarm
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -193,6 +201,9 @@ func TestServerKeepsState(t *testing.T) {
 		t.Errorf("settings are not in the log:\n%s", log)
 	}
 	first.stop(t)
+	if log := first.stderr.String(); strings.Contains(log, "not handed over") {
+		t.Errorf("a server that is alone warns that nobody took over:\n%s", log)
+	}
 
 	second := startProgram(t, args...)
 	eventually(t, grpcAddr(t, second), "orders", "keyspace", "ls")

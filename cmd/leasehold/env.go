@@ -2,8 +2,10 @@ package main
 
 import (
 	"io"
+	"strings"
 	"time"
 
+	"github.com/leasehold-dev/leasehold/ownership/api"
 	"github.com/leasehold-dev/leasehold/ownership/client"
 )
 
@@ -14,6 +16,8 @@ type env struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	getenv         func(string) string
+	// environ is the whole environment, NAME=value; nil: there is none.
+	environ func() []string
 	// isTerminal tells whether stdin, stdout or stderr is one.
 	isTerminal func(stream any) bool
 
@@ -45,13 +49,30 @@ func (e env) colour() bool {
 // json tells whether the user asked for -o json.
 func (e env) json() bool { return e.flags.output == outputJSON }
 
+// secrets are the values of the environment whose names say that they are.
+func (e env) secrets() (out []string) {
+	if e.environ == nil {
+		return nil
+	}
+	for _, v := range e.environ() {
+		name, value, _ := strings.Cut(v, "=")
+		if api.IsSecretName(name) {
+			out = append(out, value)
+		}
+	}
+	return out
+}
+
 // connect makes a client of the cluster that --server names. Nothing is sent
 // before the first call.
-func (e env) connect() (*client.Client, error) {
+func (e env) connect() (*client.Client, error) { return e.connectFor(e.flags.patience) }
+
+// connectFor is connect with another patience; 0: as long as the call's context.
+func (e env) connectFor(patience time.Duration) (*client.Client, error) {
 	c, err := client.New(client.Config{
 		Servers:   e.flags.server,
 		Timeout:   e.flags.timeout.d,
-		Patience:  e.flags.patience,
+		Patience:  patience,
 		UserAgent: "leasehold-cli/" + version(),
 	})
 	if err != nil {

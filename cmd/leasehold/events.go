@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/leasehold-dev/leasehold/ownership/client"
 	"github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
+	"github.com/leasehold-dev/leasehold/raftstore/state"
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -27,6 +29,40 @@ func (f eventFilter) match(ev *leaseholdv1.Event) bool {
 		(f.partition == nil || ev.Partition != nil && ev.GetPartition() == *f.partition)
 }
 
+// setPartition reads --partition: orders/17, or 17 beside --keyspace.
+func (f *eventFilter) setPartition(s string) error {
+	keyspace, number, both := strings.Cut(s, "/")
+	if !both {
+		keyspace, number = f.keyspace, s
+	}
+	switch {
+	case keyspace == "":
+		return usage("--partition %s needs its keyspace: every keyspace has one; write orders/%s", s, number)
+	case f.keyspace != "" && f.keyspace != keyspace:
+		return usage("--partition %s is not of --keyspace %s", s, f.keyspace)
+	}
+	f.keyspace = keyspace
+	n, err := partitionArg(number)
+	f.partition = &n
+	return err
+}
+
+// causeWords are the words of --cause.
+func causeWords() (words []string) {
+	for c := state.CauseInitial; c <= state.CauseRetry; c++ {
+		words = append(words, c.String())
+	}
+	return words
+}
+
+// checkCause refuses a word that no event has.
+func checkCause(cause string) error {
+	if cause != "" && !slices.Contains(causeWords(), cause) {
+		return usage("--cause %q: want one of %s", cause, strings.Join(causeWords(), ", "))
+	}
+	return nil
+}
+
 func newEventsCommand(e env) *cobra.Command {
 	var (
 		follow    bool
@@ -43,19 +79,18 @@ keyspaces and leaders, each with its token, its cause and its Raft index. With
 -f the command goes on with what happens next, across leader changes, without a
 gap; with -o json it then writes one event per line.`,
 		Example: `  leasehold events --since 1h
-  leasehold events -f --keyspace orders --partition 17
+  leasehold events --since 1h --partition orders/17 --cause expired
+  leasehold events -f --partition orders/17
   leasehold events -f -o json | jq -r 'select(.cause == "expired") | .worker'`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if partition != "" {
-				n, err := partitionArg(partition)
-				if err != nil {
+				if err := f.setPartition(partition); err != nil {
 					return err
 				}
-				if f.keyspace == "" {
-					return usage("--partition %d needs --keyspace: every keyspace has one", n)
-				}
-				f.partition = &n
+			}
+			if err := checkCause(f.cause); err != nil {
+				return err
 			}
 			c, err := e.connect()
 			if err != nil {
@@ -89,9 +124,16 @@ gap; with -o json it then writes one event per line.`,
 	flags.Lookup("since").DefValue = ""
 	flags.Uint32Var(&limit, "limit", 0, "at most this many, the newest (default 1000)")
 	flags.StringVar(&f.keyspace, "keyspace", "", "only events of this keyspace")
-	flags.StringVar(&partition, "partition", "", "only events of this partition `number`")
+	flags.StringVar(&partition, "partition", "", "only events of this `partition`, as orders/17; a number alone needs --keyspace")
 	flags.StringVar(&f.cause, "cause", "", "only events with this cause, for example expired")
 	complete(cmd, "keyspace", flagNames(e, keyspaceNames))
+	complete(cmd, "cause", fixed(causeWords()...))
+	complete(cmd, "partition", func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+		if f.keyspace != "" {
+			return completePlace(e)(cmd, []string{f.keyspace}, begun)
+		}
+		return completePlace(e)(cmd, nil, begun)
+	})
 	return cmd
 }
 
@@ -182,18 +224,22 @@ func (w *eventWriter) write(events []*leaseholdv1.Event) error {
 	return nil
 }
 
-func eventText(ev *leaseholdv1.Event) string {
-	at := ""
-	if ev.GetTime() != nil {
-		at = ev.GetTime().AsTime().UTC().Format("2006-01-02T15:04:05.000Z")
+// cut shortens s to its first n bytes.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
 	}
+	return s[:n] + "…"
+}
+
+func eventText(ev *leaseholdv1.Event) string {
 	where := ev.GetKeyspace()
 	if ev.Partition != nil {
 		where = fmt.Sprintf("%s/%d", where, ev.GetPartition())
 	}
-	who := ev.GetWorker()
-	if ev.GetFrom() != "" {
-		who = ev.GetFrom() + " → " + who
+	who := eventWho(ev)
+	if ev.GetFrom() != "" && who == "" { // the cluster that was restored; -o json has all of its id
+		who = "of cluster " + cut(ev.GetFrom(), 12)
 	}
-	return strings.TrimRight(fmt.Sprintf(eventLine, at, cell(ev.GetKind()), cell(where), cell(who), cell(tokenText(ev.GetToken())), cell(ev.GetCause()), number(ev.GetIndex())), " ")
+	return strings.TrimRight(fmt.Sprintf(eventLine, eventTime(ev), cell(ev.GetKind()), cell(where), cell(who), cell(tokenText(ev.GetToken())), cell(ev.GetCause()), number(ev.GetIndex())), " ")
 }

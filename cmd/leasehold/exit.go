@@ -44,12 +44,16 @@ var exitByReason = map[string]int{
 	leaseholdv1.ReasonStrict:         exitRefused,
 	leaseholdv1.ReasonDeleting:       exitRefused,
 	leaseholdv1.ReasonTokensSpent:    exitRefused,
+	leaseholdv1.ReasonNumbersSpent:   exitRefused,
+	leaseholdv1.ReasonNoSpace:        exitRefused,
 	leaseholdv1.ReasonCompacted:      exitRefused,
 	leaseholdv1.ReasonWrongCluster:   exitRefused,
 	leaseholdv1.ReasonReplaced:       exitRefused,
 	leaseholdv1.ReasonNoLeader:       exitUnreachable,
 	leaseholdv1.ReasonNotLeader:      exitUnreachable,
 	leaseholdv1.ReasonVoidTerm:       exitUnreachable,
+	leaseholdv1.ReasonRestored:       exitUnreachable,
+	leaseholdv1.ReasonFeature:        exitUnreachable,
 	leaseholdv1.ReasonShuttingDown:   exitUnreachable,
 	leaseholdv1.ReasonStoreFailed:    exitUnreachable,
 	leaseholdv1.ReasonUnknownOutcome: exitFailed,
@@ -171,6 +175,17 @@ func message(err error) string {
 	return msg
 }
 
+// listOf is the command that lists what there is, by the field of a refusal
+// that names what there is not.
+var listOf = map[string]string{
+	"keyspace":  "leasehold keyspace ls",
+	"name":      "leasehold keyspace ls",
+	"id":        "leasehold workers ls",
+	"worker_id": "leasehold workers ls",
+	"server_id": "leasehold raft peers",
+	"store_id":  "leasehold raft peers -o wide",
+}
+
 func nextStep(command string, err error) string {
 	var hint *hintError
 	if errors.As(err, &hint) {
@@ -188,6 +203,8 @@ func nextStep(command string, err error) string {
 		return "leasehold status --wait"
 	case leaseholdv1.ReasonInvalid:
 		return command + " --help"
+	case leaseholdv1.ReasonNotFound:
+		return listOf[client.Detail(err).GetField()]
 	}
 	var unreachable *client.UnreachableError
 	if errors.As(err, &unreachable) {

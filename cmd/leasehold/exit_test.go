@@ -78,7 +78,7 @@ func TestExitCodes(t *testing.T) {
 	} {
 		p.refuseWith(c.code, &leaseholdv1.ErrorDetail{Reason: c.reason, Message: "because of " + c.reason})
 		cmd := p.cli()
-		_, errOut := cmd.want(t, c.want, "keyspace", "create", "orders", "--timeout", "300ms")
+		_, errOut := cmd.want(t, c.want, "keyspace", "create", "orders", "--timeout", "1500ms")
 		if !strings.Contains(errOut, "because of "+c.reason) || !strings.Contains(errOut, `create keyspace "orders"`) || strings.Contains(errOut, "rpc error") {
 			t.Errorf("%s: %s", c.reason, errOut)
 		}
@@ -86,14 +86,14 @@ func TestExitCodes(t *testing.T) {
 	p.refuse = nil
 	for _, line := range []string{
 		"frob", "keyspace frob", "keyspace create", "keyspace create a b", "keyspace create a --frob", "keyspace create a --ttl 600",
-		"keyspace create a --partitions -1", "keyspace create a --partitions many", "keyspace create a --takeover maybe", "keyspace set a",
+		"keyspace create a --partitions -1", "cluster init --expect 5000000000", "backup verify", "server --bootstrap-expect x", "keyspace create a --partitions many", "keyspace create a --takeover maybe", "keyspace set a",
 		"partitions show orders", "partitions show orders x", "partitions show orders -- -1", "partitions show orders 99999999999", "partitions move orders 1",
 		"locate orders", "locate orders --hex xyz", "events --partition 3", "status -o yaml", "status --timeout 5", "status --server a:0",
 		"keyspace rm orders", "workers evict w2", "completion tcsh", "server", "dev --workers -1", "dev --workers 1000", "status --config /does/not/exist",
 	} {
 		_, errOut := p.cli().want(t, exitUsage, strings.Fields(line)...)
-		if !strings.Contains(errOut, "\n  next: ") {
-			t.Errorf("%s: no next step in %q", line, errOut)
+		if !strings.Contains(errOut, "\n  next: ") || strings.Contains(errOut, "strconv") {
+			t.Errorf("%s: no next step in %q, or Go's parser", line, errOut)
 		}
 	}
 }
@@ -105,13 +105,13 @@ func TestUnreachable(t *testing.T) {
 	}
 	l.Close()
 	start := time.Now()
-	_, errOut := (&cli{}).want(t, exitUnreachable, "status", "--timeout", "200ms", "--server", l.Addr().String())
+	_, errOut := (&cli{}).want(t, exitUnreachable, "status", "--timeout", "1s", "--server", l.Addr().String())
 	for _, want := range []string{l.Addr().String(), "connection refused", "leasehold dev", "LEASEHOLD_SERVER"} {
 		if !strings.Contains(errOut, want) {
 			t.Errorf("%q does not say %q", errOut, want)
 		}
 	}
-	if d := time.Since(start); d > 3*time.Second {
+	if d := time.Since(start); d > 10*time.Second {
 		t.Errorf("took %v", d)
 	}
 }

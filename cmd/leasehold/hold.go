@@ -123,6 +123,12 @@ func (h *holdFlags) run(ctx context.Context, e env, keyspace string, command []s
 		}
 		return p.GetOwner(), nil
 	}
+	series, stop, err := h.metrics.serve(cfg.Worker.Logger)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	cfg.Worker.Metrics = series
 	return sidecarEnd(sidecar.Hold(ctx, cfg))
 }
 

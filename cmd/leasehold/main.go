@@ -13,11 +13,12 @@ import (
 func main() {
 	ctx, stop := signalContext(context.Background(), os.Stderr, os.Exit)
 	code := run(ctx, env{
-		args:   os.Args[1:],
-		stdin:  os.Stdin,
-		stdout: os.Stdout,
-		stderr: os.Stderr,
-		getenv: os.Getenv,
+		args:    os.Args[1:],
+		stdin:   os.Stdin,
+		stdout:  os.Stdout,
+		stderr:  os.Stderr,
+		getenv:  os.Getenv,
+		environ: os.Environ,
 		isTerminal: func(f any) bool {
 			file, ok := f.(*os.File)
 			return ok && term.IsTerminal(int(file.Fd()))

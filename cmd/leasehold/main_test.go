@@ -5,6 +5,8 @@ import (
 	"context"
 	"flag"
 	"os"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -19,12 +21,29 @@ var update = flag.Bool("update", false, "rewrite the files in testdata")
 // need a process.
 const asProgramEnv = "LEASEHOLD_TEST_AS_PROGRAM"
 
+// builtDir is where built puts the binary.
+var builtDir string
+
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgramEnv) != "" {
 		main()
 		return
 	}
-	goleak.VerifyTestMain(m)
+	// Most tests here wait for the timeouts of processes. As many at a time as
+	// there are processors would leave those idle; -parallel says otherwise.
+	if err := flag.Set("test.parallel", strconv.Itoa(max(4, runtime.GOMAXPROCS(0)))); err != nil {
+		panic(err)
+	}
+	var err error
+	if builtDir, err = os.MkdirTemp("", "leasehold-test-"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if err := os.RemoveAll(builtDir); err != nil {
+			panic(err)
+		}
+		os.Exit(code)
+	}))
 }
 
 // lockedBuffer can be read while a command writes.

@@ -94,6 +94,16 @@ func printLine(w io.Writer, m proto.Message) error {
 	return err
 }
 
+// printJSONLine writes any value on a line of its own, for streams.
+func printJSONLine(w io.Writer, v any) error {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode output: %w", err)
+	}
+	_, err = w.Write(append(raw, '\n'))
+	return err
+}
+
 // printJSON writes any value, indented.
 func printJSON(w io.Writer, v any) error {
 	raw, err := json.Marshal(v)
@@ -185,13 +195,13 @@ func (t *table) print(empty string) error {
 	return err
 }
 
-// cell makes a value safe for a terminal: what does not print is quoted, so
-// that no name can move the cursor. An empty one is a dash.
+// cell makes a value safe for a terminal: what does not print, or is no UTF-8, is
+// quoted, so that no name can move the cursor. An empty one is a dash.
 func cell(s string) string {
 	if s == "" {
 		return "-"
 	}
-	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.Quote(s)
 	}
 	return s

@@ -55,9 +55,10 @@ func TestOutput(t *testing.T) {
 		for _, line := range []string{
 			"status", "keyspace ls", "keyspace show orders", "keyspace create mails --partitions 64 --ttl 1m30s --takeover fenced",
 			"keyspace set orders --restart-grace 30s", "keyspace rm orders --yes",
-			"partitions ls orders", "partitions show orders 1", "partitions move orders 1 --to w4", "partitions retry orders 2",
-			"locate orders key", "workers ls", "workers drain w2", "workers undrain w2", "workers evict w2 --yes",
-			"events", "raft peers",
+			"partitions ls orders", "partitions show orders 1", "partitions show orders/0 --why", "partitions move orders 1 --to w4", "partitions retry orders 2",
+			"locate orders key", "ring show orders", "ring simulate orders --add w9:1 --remove w2", "workers ls", "workers drain w2", "workers undrain w2", "workers evict w2 --yes",
+			"events", "cluster init --expect 3", "raft peers", "raft add s4 --grpc-addr 10.0.0.4:7400", "raft promote s4",
+			"raft remove s2 --yes", "raft transfer", "raft transfer s3",
 		} {
 			args := append(strings.Fields(line), "-o", format)
 			out, errOut := p.cli().want(t, exitOK, args...)
@@ -109,7 +110,7 @@ func TestColour(t *testing.T) {
 // No name can move the cursor.
 func TestCellsAreSafeForTerminals(t *testing.T) {
 	for in, want := range map[string]string{
-		"": "-", "w1": "w1", "żółw 😀": "żółw 😀", "a\nb": `"a\nb"`, "\x1b[2J": `"\x1b[2J"`, "a\u202eb": `"a\u202eb"`, "a\u00a0b": `"a\u00a0b"`,
+		"": "-", "w1": "w1", "żółw 😀": "żółw 😀", "a\nb": `"a\nb"`, "\x1b[2J": `"\x1b[2J"`, "a\u202eb": `"a\u202eb"`, "a\u00a0b": `"a\u00a0b"`, "a\xffb": `"a\xffb"`,
 	} {
 		if got := cell(in); got != want {
 			t.Errorf("cell(%q) = %s, want %s", in, got, want)

@@ -11,8 +11,8 @@ import (
 )
 
 func newPartitionsCommand(e env) *cobra.Command {
-	return group("partitions", "Show who owns which partition, move one, end a quarantine",
-		"  leasehold partitions ls orders --unowned\n  leasehold partitions move orders 17 --to w4",
+	return group("partitions", "Show who owns which partition and why, move one, end a quarantine",
+		"  leasehold partitions ls orders --unowned\n  leasehold partitions show orders/17 --why\n  leasehold partitions move orders/17 --to w4",
 		newPartitionsListCommand(e), newPartitionsShowCommand(e), newPartitionsMoveCommand(e), newPartitionsRetryCommand(e))
 }
 
@@ -129,10 +129,10 @@ func printPartition(e env, p *leaseholdv1.Partition) error {
 
 // partitionCommand is what the commands on one partition share.
 func partitionCommand(e env, cmd *cobra.Command, verb string, call func(context.Context, leaseholdv1.PartitionServiceClient, string, uint32) (*leaseholdv1.Partition, error), done func(*leaseholdv1.Partition) error) *cobra.Command {
-	cmd.Args = exactArgs("KEYSPACE", "PARTITION")
-	cmd.ValidArgsFunction = completeArgs(e, keyspaceNames)
+	cmd.Args = placeArg
+	cmd.ValidArgsFunction = completePlace(e)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		n, err := partitionArg(args[1])
+		keyspace, n, err := placeArgs(args)
 		if err != nil {
 			return err
 		}
@@ -141,9 +141,9 @@ func partitionCommand(e env, cmd *cobra.Command, verb string, call func(context.
 			return err
 		}
 		defer c.Close()
-		p, err := call(cmd.Context(), c.Partitions(), args[0], n)
+		p, err := call(cmd.Context(), c.Partitions(), keyspace, n)
 		if err != nil {
-			return fmt.Errorf("%s %s/%d: %w", verb, args[0], n, err)
+			return fmt.Errorf("%s %s/%d: %w", verb, keyspace, n, err)
 		}
 		if e.json() {
 			return printMessage(e.stdout, p)
@@ -153,28 +153,15 @@ func partitionCommand(e env, cmd *cobra.Command, verb string, call func(context.
 	return cmd
 }
 
-func newPartitionsShowCommand(e env) *cobra.Command {
-	var stale bool
-	cmd := partitionCommand(e, &cobra.Command{
-		Use:     "show KEYSPACE PARTITION",
-		Short:   "Show one partition: owner, token, state and why",
-		Example: "  leasehold partitions show orders 17",
-	}, "show partition", func(ctx context.Context, c leaseholdv1.PartitionServiceClient, keyspace string, n uint32) (*leaseholdv1.Partition, error) {
-		return c.GetPartition(ctx, &leaseholdv1.GetPartitionRequest{Keyspace: keyspace, Partition: n, Stale: stale})
-	}, func(p *leaseholdv1.Partition) error { return printPartition(e, p) })
-	staleFlag(cmd, &stale)
-	return cmd
-}
-
 func newPartitionsMoveCommand(e env) *cobra.Command {
 	var to string
 	cmd := partitionCommand(e, &cobra.Command{
-		Use:   "move KEYSPACE PARTITION --to WORKER",
+		Use:   "move KEYSPACE/PARTITION --to WORKER",
 		Short: "Hand a partition over to another worker",
 		Long: `Hand a partition over: its owner is asked to finish, releases it, and the other
 worker gets it with a new token. The command returns when the move has been
 logged; events -f shows the rest.`,
-		Example: "  leasehold partitions move orders 17 --to w4",
+		Example: "  leasehold partitions move orders/17 --to w4\n  leasehold partitions move orders 17 --to w4",
 		PreRunE: func(*cobra.Command, []string) error {
 			if to == "" {
 				return usage("--to is missing: which worker should get it?")
@@ -187,7 +174,7 @@ logged; events -f shows the rest.`,
 		if p.GetOwner() == to && p.GetTarget() == "" {
 			return e.say("%s/%d is with %s, token %d", p.GetKeyspace(), p.GetPartition(), p.GetOwner(), p.GetToken())
 		}
-		return e.say("%s/%d moves from %s to %s; follow it with: leasehold events -f --keyspace %s --partition %d",
+		return e.say("%s/%d moves from %s to %s; follow it with: leasehold events -f --partition %s/%d",
 			p.GetKeyspace(), p.GetPartition(), cell(p.GetOwner()), to, p.GetKeyspace(), p.GetPartition())
 	})
 	cmd.Flags().StringVar(&to, "to", "", "the `worker` that gets it")
@@ -197,9 +184,9 @@ logged; events -f shows the rest.`,
 
 func newPartitionsRetryCommand(e env) *cobra.Command {
 	return partitionCommand(e, &cobra.Command{
-		Use:     "retry KEYSPACE PARTITION",
+		Use:     "retry KEYSPACE/PARTITION",
 		Short:   "End a partition's quarantine and forget its failures",
-		Example: "  leasehold partitions ls orders --unowned\n  leasehold partitions retry orders 17",
+		Example: "  leasehold partitions ls orders --unowned\n  leasehold partitions retry orders/17",
 	}, "retry partition", func(ctx context.Context, c leaseholdv1.PartitionServiceClient, keyspace string, n uint32) (*leaseholdv1.Partition, error) {
 		return c.RetryPartition(ctx, &leaseholdv1.RetryPartitionRequest{Keyspace: keyspace, Partition: n})
 	}, func(p *leaseholdv1.Partition) error {

@@ -23,6 +23,7 @@ type peer struct {
 	leaseholdv1.UnimplementedPartitionServiceServer
 	leaseholdv1.UnimplementedWorkerServiceServer
 	leaseholdv1.UnimplementedEventServiceServer
+	leaseholdv1.UnimplementedRingServiceServer
 
 	addr string
 
@@ -32,6 +33,7 @@ type peer struct {
 	status []*leaseholdv1.Status
 	held   []int64 // of w2, one per ListWorkers, then the last
 	pages  uint32  // partitions per page
+	backup func(grpc.ServerStreamingServer[leaseholdv1.SaveBackupResponse]) error
 	watch  func(*leaseholdv1.WatchEventsRequest, grpc.ServerStreamingServer[leaseholdv1.WatchEventsResponse]) error
 }
 
@@ -53,6 +55,7 @@ func newPeer(t testing.TB) *peer {
 	leaseholdv1.RegisterPartitionServiceServer(srv, p)
 	leaseholdv1.RegisterWorkerServiceServer(srv, p)
 	leaseholdv1.RegisterEventServiceServer(srv, p)
+	leaseholdv1.RegisterRingServiceServer(srv, p)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -97,9 +100,35 @@ func (p *peer) GetStatus(context.Context, *leaseholdv1.GetStatusRequest) (*lease
 
 func (p *peer) ListPeers(_ context.Context, r *leaseholdv1.ListPeersRequest) (*leaseholdv1.ListPeersResponse, error) {
 	return &leaseholdv1.ListPeersResponse{Items: []*leaseholdv1.Peer{
-		{ServerId: "s1", RaftAddr: "10.0.0.1:7401", GrpcAddr: "10.0.0.1:7400", HttpAddr: "10.0.0.1:7480", GossipAddr: "10.0.0.1:7402", Voter: true, Leader: true, Gossip: "alive", Version: "v0.1.0"},
-		{ServerId: "s2", RaftAddr: "[fd00::2]:7401", GrpcAddr: "[fd00::2]:7400", Voter: true, Gossip: "dead"},
+		{ServerId: "s1", RaftAddr: "10.0.0.1:7401", GrpcAddr: "10.0.0.1:7400", HttpAddr: "10.0.0.1:7480", GossipAddr: "10.0.0.1:7402", Voter: true, Leader: true, Gossip: "alive", Version: "v0.1.0",
+			StoreId: "0a1b2c3d4e5f", LastIndex: 121, MaxFeatureLevel: 1},
+		{ServerId: "s2", RaftAddr: "[fd00::2]:7401", GrpcAddr: "[fd00::2]:7400", Voter: true, Gossip: "dead", StoreId: "66778899aabb", LastContactMs: -1},
+		{ServerId: "s4", RaftAddr: "10.0.0.4:7401", GrpcAddr: "10.0.0.4:7400", Gossip: "alive", StoreId: "ccddeeff0011", LastContactMs: 40, LastIndex: 118, Note: "catching up, 3 entries behind"},
 	}}, p.ask(r)
+}
+
+func (p *peer) InitCluster(_ context.Context, r *leaseholdv1.InitClusterRequest) (*leaseholdv1.InitClusterResponse, error) {
+	return &leaseholdv1.InitClusterResponse{Items: []*leaseholdv1.Peer{{ServerId: "s1", Voter: true}, {ServerId: "s2", Voter: true}}}, p.ask(r)
+}
+
+func (p *peer) AddPeer(_ context.Context, r *leaseholdv1.AddPeerRequest) (*leaseholdv1.Peer, error) {
+	return &leaseholdv1.Peer{ServerId: r.GetServerId(), RaftAddr: "10.0.0.4:7401", StoreId: "ccddeeff0011"}, p.ask(r)
+}
+
+func (p *peer) PromotePeer(_ context.Context, r *leaseholdv1.PromotePeerRequest) (*leaseholdv1.Peer, error) {
+	return &leaseholdv1.Peer{ServerId: r.GetServerId(), Voter: true}, p.ask(r)
+}
+
+func (p *peer) RemovePeer(_ context.Context, r *leaseholdv1.RemovePeerRequest) (*leaseholdv1.RemovePeerResponse, error) {
+	return &leaseholdv1.RemovePeerResponse{}, p.ask(r)
+}
+
+func (p *peer) TransferLeadership(_ context.Context, r *leaseholdv1.TransferLeadershipRequest) (*leaseholdv1.TransferLeadershipResponse, error) {
+	id := r.GetServerId()
+	if id == "" {
+		id = "s2"
+	}
+	return &leaseholdv1.TransferLeadershipResponse{LeaderId: id}, p.ask(r)
 }
 
 func orders() *leaseholdv1.Keyspace {
@@ -235,4 +264,8 @@ func requests[M proto.Message](p *peer) (out []M) {
 		}
 	}
 	return out
+}
+
+func (p *peer) SaveBackup(_ *leaseholdv1.SaveBackupRequest, out grpc.ServerStreamingServer[leaseholdv1.SaveBackupResponse]) error {
+	return p.backup(out)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -33,6 +34,50 @@ func TestREADMEWorkerIsCompiled(t *testing.T) {
 	}
 	if !strings.Contains(readme(t), "```go\n"+want.String()+"```") {
 		t.Errorf("README.md does not have the worker as it is compiled:\n%s", want.String())
+	}
+}
+
+// Every command that OPERATIONS.md and the procedures show exists, with the
+// flags they show.
+func TestOperationsCommandsExist(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(root(t), "deploy", "operations", "*.sh"))
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	found := 0
+	for _, name := range append(files, filepath.Join(root(t), "deploy", "OPERATIONS.md")) {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := strings.NewReplacer("\\\n", " ", "FILE --data-dir\n", "FILE --data-dir ", "save\nFILE", "save FILE").Replace(string(b))
+		for _, m := range regexp.MustCompile("(?:`|\\blh |\\$best\" |\\$first\" |\\$id\" |^)leasehold ([a-z][^`|)\n]*)|\\blh ([a-z][^|)\n]*)").FindAllStringSubmatch(text, -1) {
+			commandExists(t, filepath.Base(name), strings.TrimSuffix(m[1]+m[2], ";"))
+			found++
+		}
+	}
+	if found < 20 {
+		t.Errorf("only %d commands were found", found)
+	}
+}
+
+func commandExists(t *testing.T, where, line string) {
+	t.Helper()
+	cmd, args, err := newRootCommand(&env{}).Find(strings.Fields(line))
+	if err != nil || cmd.Parent() == nil {
+		t.Errorf("%s: %q is no command: %v", where, line, err)
+		return
+	}
+	for _, a := range args {
+		if a == "--" {
+			break
+		}
+		if name, ok := strings.CutPrefix(a, "--"); ok {
+			name, _, _ = strings.Cut(name, "=")
+			if cmd.Flags().Lookup(name) == nil && cmd.InheritedFlags().Lookup(name) == nil {
+				t.Errorf("%s: %q: %s has no flag --%s", where, line, cmd.CommandPath(), name)
+			}
+		}
 	}
 }
 

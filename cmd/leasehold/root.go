@@ -61,7 +61,7 @@ Exit codes: 0 ok, 1 failed, 2 usage, 3 no leader or unreachable, 4 not found,
 	root.SetIn(e.stdin)
 	root.SetOut(e.stdout)
 	root.SetErr(e.stderr)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{flagFault(err)} })
 	root.SuggestionsMinimumDistance = 2
 	root.CompletionOptions.DisableDefaultCmd = true
 
@@ -127,4 +127,12 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// optionalArg takes one argument or none.
+func optionalArg(_ *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return usage("%q is one argument too many", args[1])
+	}
+	return nil
 }

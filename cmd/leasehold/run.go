@@ -22,6 +22,7 @@ type sidecarFlags struct {
 	gossip, gossipKeyFile  string
 	stopGrace, shutdownFor durationFlag
 	prefix                 prefixFlag
+	metrics                metricsAddr
 	logs                   logFlags
 }
 
@@ -39,6 +40,7 @@ func (s *sidecarFlags) define(cmd *cobra.Command, id string) {
 	f.Var(&s.prefix, "prefix", "put [keyspace/partition] before each line of output: auto (on a terminal), on or off")
 	layered(f, "id", "endpoint", "zone", "gossip", "gossip-key-file", "shutdown-timeout")
 	complete(cmd, "prefix", fixed("auto", "on", "off"))
+	s.metrics.define(cmd)
 	s.logs.define(cmd, slog.LevelWarn)
 }
 
@@ -141,7 +143,9 @@ func sidecarEnd(code int, err error) error {
 		return &codedError{code: code} // the command has told why, or nobody
 	case errors.As(err, &config):
 		return &usageError{err}
-	case errors.As(err, &start), code == sidecar.CodeLostLease:
+	case errors.As(err, &start):
+		return &codedError{start.Code, err} // whatever else is known: nothing of it has run
+	case code == sidecar.CodeLostLease:
 		return &codedError{code, err}
 	case errors.As(err, &notHeld):
 		return &codedError{exitRefused, err}
@@ -264,6 +268,12 @@ func (r *runFlags) run(ctx context.Context, e env, command []string) error {
 		return err
 	}
 	setKeyspace(&cfg, k)
+	series, stop, err := r.metrics.serve(cfg.Worker.Logger)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	cfg.Worker.Metrics = series
 	return sidecarEnd(sidecar.Run(ctx, cfg))
 }
 

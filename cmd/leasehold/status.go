@@ -108,7 +108,7 @@ func printStatus(e env, s *leaseholdv1.Status) error {
 	if !s.GetReady() && s.GetNotReadyReason() != "" {
 		ready += ": " + s.GetNotReadyReason()
 	}
-	if err := printFields(e,
+	fields := []string{
 		"cluster", s.GetClusterId(),
 		"leader", leader,
 		"term", number(s.GetTerm()),
@@ -118,7 +118,11 @@ func printStatus(e env, s *leaseholdv1.Status) error {
 		"log", fmt.Sprintf("applied %d, committed %d, events up to %d", s.GetAppliedIndex(), s.GetCommitIndex(), s.GetRevision()),
 		"last token", tokenText(s.GetLastToken()),
 		"workers", fmt.Sprintf("%d with %d sessions", s.GetWorkers(), s.GetSessions()),
-	); err != nil {
+	}
+	if ms := s.GetStrictHoldMs(); ms > 0 {
+		fields = append(fields, "restored", fmt.Sprintf("nothing strict is granted for another %s, leases of before may still be believed in", shortDuration(time.Duration(ms)*time.Millisecond)))
+	}
+	if err := printFields(e, fields...); err != nil {
 		return err
 	}
 	if len(s.GetKeyspaces()) == 0 {

@@ -20,10 +20,12 @@ const module = "github.com/leasehold-dev/leasehold"
 // only down. A package that is not here may not exist; a pair that is not
 // here may not be imported.
 var allowed = map[string][]string{
-	"raftstore/state":       {},
+	"raftstore/mvcc":        {},
+	"raftstore/state":       {"raftstore/mvcc"},
 	"ring":                  {},
 	"ring/keyrange":         {},
 	"metrics":               {},
+	"deploy/prometheus":     {},
 	"ownership/leaseholdv1": {},
 	"ownership/leaseholdv1/leaseholdv1connect": {"ownership/leaseholdv1"},
 	"ownership/bootclock":                      {},
@@ -44,18 +46,31 @@ var allowed = map[string][]string{
 	"ownership/examples/outbox":                {"ownership/worker", "ownership/fence", "ownership/fence/sqlfence", "ownership/fence/httpfence", "ring/keyrange"},
 	"ownership/examples/cron":                  {"ownership/worker", "ownership/fence", "ownership/fence/sqlfence", "ownership/fence/sqlonce", "ring/keyrange"},
 	"ownership/examples/actors":                {"ownership/worker", "ownership/router", "ownership/fence", "ownership/fence/sqlfence", "ownership/fence/httpfence"},
-	"raftstore":                                {"raftstore/state", "metrics"},
+	"raftstore":                                {"raftstore/state", "raftstore/mvcc", "metrics"},
+	"raftstore/backup":                         {"raftstore/state"},
+	"ownership/audit":                          {"raftstore/state"},
+	"raftstore/queue":                          {"raftstore", "raftstore/state", "raftstore/mvcc"},
+	"raftstore/etcdapi":                        {"raftstore", "raftstore/state", "raftstore/mvcc", "raftstore/queue", "raftstore/backup", "raftstore/etcdapi/relaypb", "raftstore/etcdapi/v3lockpb", "raftstore/etcdapi/v3electionpb", "metrics"},
+	"raftstore/etcdapi/relaypb":                {},
+	"raftstore/etcdapi/v3lockpb":               {},
+	"raftstore/etcdapi/v3electionpb":           {},
 	"ring/gossip":                              {"metrics"},
 	"ownership/controller":                     {"raftstore", "raftstore/state", "ring", "ring/gossip", "metrics"},
 	"ownership/client":                         {"ownership/leaseholdv1"},
-	"ownership/api":                            {"ownership/controller", "raftstore", "raftstore/state", "ring", "ring/keyrange", "ring/gossip", "metrics", "ownership/leaseholdv1", "ownership/leaseholdv1/leaseholdv1connect"},
+	"ownership/api":                            {"ownership/controller", "raftstore", "raftstore/state", "raftstore/mvcc", "raftstore/queue", "raftstore/backup", "ring", "ring/keyrange", "ring/gossip", "metrics", "ownership/leaseholdv1", "ownership/leaseholdv1/leaseholdv1connect"},
+	"ownership/console":                        {"ownership/api", "ownership/leaseholdv1", "ring/gossip"},
 	"ownership/worker":                         {"ownership/client", "ownership/fence", "ownership/bootclock", "ring/keyrange", "ring/gossip", "metrics", "ownership/leaseholdv1"},
-	"ownership/server":                         {"ownership/api", "ownership/controller", "ownership/client", "ownership/bootclock", "ownership/leaseholdv1", "ownership/leaseholdv1/leaseholdv1connect", "raftstore", "raftstore/state", "ring", "ring/gossip", "metrics"},
+	"ownership/server":                         {"ownership/api", "ownership/audit", "ownership/console", "ownership/controller", "ownership/client", "ownership/bootclock", "ownership/leaseholdv1", "ownership/leaseholdv1/leaseholdv1connect", "raftstore", "raftstore/state", "raftstore/mvcc", "raftstore/etcdapi", "raftstore/queue", "ring", "ring/gossip", "metrics"},
 	"cmd/leasehold":                            {"*"},
-	"cmd/leasehold/internal/demo":              {"ownership/worker", "ownership/client", "ownership/fence", "ownership/fence/sqlfence", "ownership/bootclock", "ownership/leaseholdv1", "metrics", "cmd/leasehold/internal/cluster", "cmd/leasehold/internal/latency"},
+	"cmd/leasehold/internal/demo":              {"ownership/worker", "ownership/client", "ownership/fence", "ownership/fence/sqlfence", "ownership/bootclock", "ownership/leaseholdv1", "metrics", "deploy/prometheus", "cmd/leasehold/internal/cluster", "cmd/leasehold/internal/latency"},
 	"cmd/leasehold/internal/bench":             {"ownership/worker", "ownership/router", "ownership/client", "ownership/fence", "ownership/bootclock", "ownership/leaseholdv1", "metrics", "cmd/leasehold/internal/cluster", "cmd/leasehold/internal/latency"},
+	"cmd/leasehold/internal/chaos":             {"ownership/leaseholdv1", "cmd/leasehold/internal/cluster", "cmd/leasehold/internal/demo", "cmd/leasehold/internal/faults", "cmd/leasehold/internal/latency"},
 	"cmd/leasehold/internal/cluster":           {"ownership/client", "ownership/leaseholdv1", "ownership/bootclock"},
+	"cmd/leasehold/internal/faults":            {"ownership/bootclock", "raftstore"},
 	"cmd/leasehold/internal/latency":           {},
+	"cmd/leasehold/internal/systemd":           {},
+	"cmd/leasehold/internal/doctor":            {"ownership/client", "ownership/leaseholdv1"},
+	"cmd/leasehold/internal/session":           {"ownership/bootclock"},
 	"cmd/leasehold/internal/sidecar":           {"ownership/worker", "ownership/fence", "ownership/bootclock"},
 }
 
@@ -97,7 +112,7 @@ var linked = map[string][]string{
 }
 
 // pure packages use no clock, goroutine, socket, logger or random number.
-var pure = []string{"raftstore/state", "ring", "ring/keyrange", "ownership/fence"}
+var pure = []string{"raftstore/state", "raftstore/mvcc", "ring", "ring/keyrange", "ownership/fence", "ownership/audit"}
 
 var impure = []string{"net", "net/http", "os", "os/exec", "math/rand", "math/rand/v2", "crypto/rand", "log", "log/slog", "sync/atomic"}
 
@@ -146,7 +161,7 @@ func root(t *testing.T) string {
 }
 
 func TestImportsPointDown(t *testing.T) {
-	for _, p := range list(t, "./cmd/...", "./ownership/...", "./raftstore/...", "./ring/...", "./metrics/...") {
+	for _, p := range list(t, "./cmd/...", "./ownership/...", "./raftstore/...", "./ring/...", "./metrics/...", "./deploy/...") {
 		name := strings.TrimPrefix(p.ImportPath, module+"/")
 		may, known := allowed[name]
 		if !known {

@@ -40,11 +40,12 @@ func newWorkersListCommand(e env) *cobra.Command {
 			}
 			t := newTable(e, col("ID"), col("STATE"), col("DRAINED"), numCol("HELD"), numCol("RUNNING"), numCol("REMAINING"), col("GOSSIP"),
 				col("KEYSPACES"), wideCol("ENDPOINT"), wideCol("ZONE"), column{"CAPACITY", true, true}, column{"TTL", true, true},
-				column{"INCARNATION", true, true}, column{"OVERRUNS", true, true}, wideCol("ATTACHED"), wideCol("SESSION"), col("ADDR"))
+				column{"INCARNATION", true, true}, column{"OVERRUNS", true, true}, column{"PAUSE", true, true}, column{"CHECKS", true, true}, column{"REFUSED", true, true},
+				wideCol("ATTACHED"), wideCol("SESSION"), wideCol("VERSION"), col("ADDR"))
 			for _, w := range r.GetItems() {
 				t.row(w.GetId(), w.GetState(), yesNo(w.GetDraining()), number(w.GetHeld()), number(w.GetRunning()), remainingText(w), w.GetGossip(),
 					strings.Join(w.GetKeyspaces(), ","), w.GetEndpoint(), w.GetZone(), capacityText(w), ttlText(w),
-					number(w.GetIncarnation()), number(w.GetOverruns()), yesNo(w.GetAttached()), sessionText(w.GetSessionId()), w.GetAddr())
+					number(w.GetIncarnation()), number(w.GetOverruns()), pauseText(w), number(w.GetFencingChecks()), number(w.GetFencingRejections()), yesNo(w.GetAttached()), sessionText(w.GetSessionId()), w.GetVersion(), w.GetAddr())
 			}
 			return t.print("no workers; a worker joins with ownership/worker, see: leasehold dev")
 		},
@@ -58,6 +59,15 @@ func remainingText(w *leaseholdv1.Worker) string {
 		return ""
 	}
 	return ageText(w.GetRemainingMs())
+}
+
+// pauseText is the worker's longest stand-still of the last ten minutes; only
+// the leader knows it, of workers that are attached.
+func pauseText(w *leaseholdv1.Worker) string {
+	if !w.GetAttached() {
+		return ""
+	}
+	return msText(w.GetLongestPauseMs())
 }
 
 func ttlText(w *leaseholdv1.Worker) string {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/leasehold-dev/leasehold/metrics"
 	pb "github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
+	"github.com/leasehold-dev/leasehold/raftstore/queue"
 	"github.com/leasehold-dev/leasehold/raftstore/state"
 )
 
@@ -31,6 +33,10 @@ type Config struct {
 	Controller Controller
 	// ServerID and Version are reported. ServerID is required.
 	ServerID, Version string
+	// StoreID is that of the server's data directory, Boot when its process
+	// started; both are reported.
+	StoreID string
+	Boot    uint64
 	// ElectionTimeout of the Raft group: the least TTL is six of it. Required.
 	ElectionTimeout time.Duration
 	// InitialDelay of keyspaces created without one; 0 in dev.
@@ -45,15 +51,36 @@ type Config struct {
 	// Formation tells how this server would form a cluster: how many servers
 	// it waits for and the hash of those it sees. nil: it would not.
 	Formation func() (expect int, hash string)
+	// Members forms the cluster and knows what is done about its servers; nil:
+	// nothing of that is offered.
+	Members Members
 	// GossipLabel is told to workers that want to gossip.
 	GossipLabel string
 	// Gossip shows members; nil: there is none.
 	Gossip Gossip
+	// Health is what the process around the API measures of itself; the API adds
+	// what it knows. It must not wait for a disk or another server. nil: nothing.
+	Health func() *pb.ServerHealth
+	// DebugFiles are added to a debug archive: what only the process around the
+	// API knows. Read is called anew for each archive.
+	DebugFiles []DebugFile
+	// Secrets are replaced wherever they appear in a debug archive, whatever put
+	// them there. Shorter ones than MinSecret are not looked for.
+	Secrets []string
 	// Clock measures probes, graces and drains. Required.
 	Clock Clock
 	// Wall is the wall clock, against which reported tokens and the age of
 	// events are held. nil: time.Now.
 	Wall func() time.Time
+	// BackupDone is told when a whole backup has been sent, with the wall clock.
+	// It may be nil.
+	BackupDone func(at time.Time)
+	// Room refuses, on the leader, keys that would take bytes more than there is
+	// room for. nil: there always is.
+	Room func(ctx context.Context, bytes int64) error
+	// Queues of this server's waiters, which its other APIs share; whoever gives
+	// them runs them. nil: queues of the API's own.
+	Queues *queue.Queues
 	// Metrics may be nil.
 	Metrics *metrics.Server
 	// Logger; nil: slog.Default().
@@ -71,8 +98,15 @@ type API struct {
 	hub      *hub
 	names    *names
 	routines *routines
+	queues   *queue.Queues
+	office   office
 	stopping chan struct{} // closed when Run is asked to end
 	json     http.Handler
+	redact   *redactor
+	// collecting is true while a debug archive is being made: one at a time.
+	collecting atomic.Bool
+	saving     atomic.Int32  // backups being made
+	simulating chan struct{} // capacity 1: a simulation runs
 }
 
 // New validates the configuration.
@@ -117,6 +151,12 @@ func New(cfg Config) (*API, error) {
 		names:    &names{byID: map[state.KeyspaceID]string{}},
 		routines: &routines{},
 		stopping: make(chan struct{}),
+		redact:   newRedactor(cfg.Secrets),
+
+		simulating: make(chan struct{}, 1),
+	}
+	if a.queues = cfg.Queues; a.queues == nil {
+		a.queues = queue.New(cfg.Store)
 	}
 	a.hub = newHub(&a.cfg, a.routines)
 	a.json = a.twin()
@@ -127,7 +167,11 @@ func New(cfg Config) (*API, error) {
 // shutting_down, and Run returns when their readers have: at the latest when
 // the gRPC server has been stopped, so do not wait for Run before that.
 func (a *API) Run(ctx context.Context) error {
-	<-ctx.Done()
+	if a.cfg.Queues == nil {
+		_ = a.queues.Run(ctx) // it always returns nil
+	} else {
+		<-ctx.Done()
+	}
 	close(a.stopping)
 	a.hub.end(errShuttingDown())
 	<-a.routines.close()
@@ -148,6 +192,7 @@ func (a *API) isStopping() bool {
 // Config.Lead, beside the controller. It returns when ctx ends, after all
 // session streams have been told not_leader.
 func (a *API) Lead(ctx context.Context, term uint64) error {
+	defer a.office.enter(ctx)()
 	a.hub.begin(term)
 	<-ctx.Done()
 	if a.isStopping() {
@@ -176,6 +221,8 @@ func (a *API) Register(s grpc.ServiceRegistrar) {
 	pb.RegisterWorkerServiceServer(s, &workers{API: a})
 	pb.RegisterEventServiceServer(s, &events{API: a})
 	pb.RegisterSessionServiceServer(s, &sessions{API: a})
+	pb.RegisterCoordinationServiceServer(s, &coordination{API: a})
+	pb.RegisterRingServiceServer(s, &rings{API: a})
 }
 
 // HTTPHandler serves the same calls as JSON: POST /leasehold.v1.<Service>/<Method>.

@@ -20,9 +20,10 @@ func (a *cluster) GetStatus(context.Context, *pb.GetStatusRequest) (*pb.Status, 
 	raft := a.cfg.Store.Status()
 	m := &pb.Status{
 		ServerId: a.cfg.ServerID, Version: a.cfg.Version,
+		StoreId: a.cfg.StoreID, Boot: a.cfg.Boot, MaxFeatureLevel: uint32(state.MaxFeature),
 		LeaderId: raft.LeaderID, Term: raft.Term, RaftState: raft.State,
 		AppliedIndex: raft.AppliedIndex, CommitIndex: raft.CommitIndex,
-		AgeMs: a.age().Milliseconds(), HasState: a.cfg.Store.HasState(),
+		AgeMs: a.age().Milliseconds(), HasState: a.cfg.Store.HasState(), RaftAddr: a.cfg.Store.Self().RaftAddr,
 		ElectionTimeoutMs: a.cfg.ElectionTimeout.Milliseconds(),
 	}
 	if m.LeaderId != "" {
@@ -35,7 +36,8 @@ func (a *cluster) GetStatus(context.Context, *pb.GetStatusRequest) (*pb.Status, 
 	}
 	a.cfg.Store.View(func(s *state.State) {
 		m.ClusterId, m.Revision, m.LastToken = s.ClusterID(), s.Revision(), uint64(s.LastToken())
-		m.Sessions = int64(s.SessionCount())
+		m.StrictHoldMs = s.StrictHold().Milliseconds()
+		m.Sessions, m.FeatureLevel = int64(s.WorkerSessionCount()), uint32(s.Feature())
 		for w := range s.Workers() {
 			if w.Session != 0 {
 				m.Workers++
@@ -46,33 +48,6 @@ func (a *cluster) GetStatus(context.Context, *pb.GetStatusRequest) (*pb.Status, 
 		}
 	})
 	return m, nil
-}
-
-func (a *cluster) ListPeers(context.Context, *pb.ListPeersRequest) (*pb.ListPeersResponse, error) {
-	raft := a.cfg.Store.Status()
-	announced := map[string]state.Server{}
-	a.cfg.Store.View(func(s *state.State) {
-		for _, srv := range s.Servers() {
-			announced[srv.ID] = srv
-		}
-	})
-	resp := &pb.ListPeersResponse{GossipLabel: a.cfg.GossipLabel}
-	for _, p := range raft.Peers {
-		srv := announced[p.ID]
-		item := &pb.Peer{
-			ServerId: p.ID, RaftAddr: p.RaftAddr, Voter: p.Voter, Leader: p.ID == raft.LeaderID,
-			GrpcAddr: srv.GRPCAddr, HttpAddr: srv.HTTPAddr, Version: srv.Version, GossipAddr: srv.GossipAddr,
-			Gossip: "unknown",
-		}
-		if g, ok := a.member(gossip.RoleServer, p.ID); ok {
-			item.Gossip, item.GossipAddr = g.Status.String(), g.Addr
-			item.GrpcAddr = either(g.Meta.GRPCAddr, item.GrpcAddr)
-			item.HttpAddr = either(g.Meta.HTTPAddr, item.HttpAddr)
-			item.Version = either(g.Meta.Version, item.Version)
-		}
-		resp.Items = append(resp.Items, item)
-	}
-	return resp, nil
 }
 
 func either(first, second string) string {
@@ -100,12 +75,22 @@ func (a *API) age() time.Duration {
 
 // Ready says whether this server can serve everything now, and if not, why.
 func (a *API) Ready() (bool, string) {
-	var cluster string
-	a.cfg.Store.View(func(s *state.State) { cluster = s.ClusterID() })
+	if a.isStopping() {
+		return false, "this server is stopping"
+	}
+	ready, reason := a.readyStore()
+	if a.cfg.Members != nil {
+		if why := a.cfg.Members.NotReady(); why != "" {
+			return false, why
+		}
+	}
+	return ready, reason
+}
+
+func (a *API) readyStore() (bool, string) {
+	cluster := a.cfg.Store.ClusterID()
 	id, known := a.cfg.Store.LeaderID()
 	switch {
-	case a.isStopping():
-		return false, "this server is stopping"
 	case cluster == "" && !a.cfg.Store.HasState():
 		return false, "no cluster has been formed yet"
 	case !known:

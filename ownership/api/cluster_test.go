@@ -110,10 +110,12 @@ func startCluster(t testing.TB, n int, change ...func(*Config)) *testCluster {
 	for i := range n {
 		s := &server{id: fmt.Sprintf("s%d", i+1), net: &network{ln: listen(t)}}
 		c.servers = append(c.servers, s)
-		peers = append(peers, raftstore.Peer{ID: s.id, RaftAddr: s.net.ln.Addr().String()})
 	}
 	for _, s := range c.servers {
 		s.start(t, n, change)
+		peers = append(peers, raftstore.Peer{ID: s.id, Store: s.store.Self().Store, RaftAddr: s.net.ln.Addr().String()})
+	}
+	for _, s := range c.servers {
 		if err := s.store.Bootstrap(peers); err != nil {
 			t.Fatal(err)
 		}

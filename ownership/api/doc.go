@@ -8,7 +8,8 @@
 //     once and no leader hint rather than an old one.
 //   - Reads are linearizable unless the caller asks for stale ones, which are
 //     answered on the spot and carry their age in the header leasehold-age-ms.
-//     GetStatus, ListPeers and WatchEvents are always answered on the spot.
+//     GetStatus, ListPeers, GetHealth, CollectDebug and WatchEvents are always
+//     answered on the spot.
 //   - Every error carries an ErrorDetail with a stable reason; one table maps
 //     reasons to gRPC codes. What is refused has changed nothing.
 //   - What a worker is told on its stream converges to the state: changes in log

@@ -12,6 +12,7 @@ import (
 	"github.com/leasehold-dev/leasehold/ownership/controller"
 	pb "github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
 	"github.com/leasehold-dev/leasehold/raftstore"
+	"github.com/leasehold-dev/leasehold/raftstore/mvcc"
 	"github.com/leasehold-dev/leasehold/raftstore/state"
 )
 
@@ -48,6 +49,8 @@ func rowOf(reason string) (code codes.Code, next string, known bool) {
 		return codes.NotFound, "open a new session", true
 	case pb.ReasonStrict:
 		return codes.FailedPrecondition, "a strict lease ends by release or expiry: wait, or stop its worker", true
+	case pb.ReasonRestored:
+		return codes.Unavailable, "wait: it is granted by itself", true
 	case pb.ReasonDeleting:
 		return codes.FailedPrecondition, "wait until the keyspace is gone", true
 	case pb.ReasonNoLeader:
@@ -64,6 +67,10 @@ func rowOf(reason string) (code codes.Code, next string, known bool) {
 		return codes.Unknown, "it may have been done: look before trying again", true
 	case pb.ReasonTokensSpent:
 		return codes.ResourceExhausted, "no token is left: see --token-floor", true
+	case pb.ReasonNumbersSpent:
+		return codes.ResourceExhausted, "no number is left: use another prefix", true
+	case pb.ReasonFeature:
+		return codes.Unavailable, "upgrade all servers of the cluster, then try again", true
 	case pb.ReasonTooLarge:
 		return codes.ResourceExhausted, "send less at once", true
 	case pb.ReasonCompacted:
@@ -78,6 +85,8 @@ func rowOf(reason string) (code codes.Code, next string, known bool) {
 		return codes.DeadlineExceeded, "it may have been done: look before trying again", true
 	case pb.ReasonCancelled:
 		return codes.Canceled, "it may have been done: look before trying again", true
+	case pb.ReasonNoSpace:
+		return codes.ResourceExhausted, "make room (delete or compact keys, or raise --quota-bytes), then lower the alarm", true
 	case pb.ReasonInternal:
 		return codes.Internal, "this is a bug: see the server's log", true
 	}
@@ -141,8 +150,13 @@ func (a *API) toStatus(err error) error {
 		refusal   *state.Refusal
 		notLeader *raftstore.NotLeaderError
 		tooLong   *raftstore.TooLongError
+		peer      *raftstore.PeerError
+		formation *FormationError
+		keys      mvcc.Error
 	)
 	switch {
+	case errors.As(err, &keys):
+		return ofKeys(keys)
 	case errors.As(err, &refusal):
 		return fail(detailOfRefusal(refusal))
 	case errors.As(err, &notLeader), errors.Is(err, controller.ErrNotLeading):
@@ -154,6 +168,11 @@ func (a *API) toStatus(err error) error {
 			Reason: pb.ReasonTooLarge, Field: "request", Value: fmt.Sprintf("%d bytes", tooLong.Size),
 			Limit: fmt.Sprintf("%d bytes", tooLong.Limit), Message: tooLong.Error(),
 		})
+	case errors.As(err, &peer):
+		// The caller knows what it has tried.
+		return failf(pb.ReasonConflict, "server %s with data directory %s: %s", peer.Peer.ID, peer.Peer.Store, peer.Reason)
+	case errors.As(err, &formation):
+		return formation.status()
 	case errors.Is(err, raftstore.ErrStopped):
 		return errShuttingDown()
 	case errors.Is(err, raftstore.ErrPoisoned):
@@ -167,6 +186,17 @@ func (a *API) toStatus(err error) error {
 		return a.fromTransport(s)
 	}
 	return failf(pb.ReasonInternal, "%v", err)
+}
+
+// ofKeys says what the store of keys refused.
+func ofKeys(err mvcc.Error) error {
+	switch err {
+	case mvcc.ErrNoSpace:
+		return failf(pb.ReasonNoSpace, "no space for keys is left")
+	case mvcc.ErrLeaseNotFound:
+		return failf(pb.ReasonExpired, "no such session, or it has ended")
+	}
+	return failf(pb.ReasonInvalid, "%v", err)
 }
 
 // fromTransport gives a detail to a status that grpc made itself.
@@ -193,7 +223,7 @@ func (a *API) notLeader() error {
 	id, addr, ok := a.leader()
 	switch {
 	case !ok:
-		return noLeader("there is no leader now")
+		return a.nobodyLeads()
 	case id == a.cfg.ServerID:
 		return noLeader("this server is just becoming the leader, or ceasing to be it")
 	}
@@ -201,6 +231,18 @@ func (a *API) notLeader() error {
 		Reason: pb.ReasonNotLeader, LeaderId: id, LeaderAddr: addr, RetryAfterMs: retryAfter.Milliseconds(),
 		Message: fmt.Sprintf("server %s does not lead; %s at %s does", a.cfg.ServerID, id, addr),
 	})
+}
+
+// nobodyLeads tells an election from a cluster that is still to be formed.
+func (a *API) nobodyLeads() error {
+	if !a.cfg.Store.HasState() && a.cfg.Store.ClusterID() == "" {
+		code, _, _ := rowOf(pb.ReasonNoLeader)
+		return pb.StatusError(code, &pb.ErrorDetail{
+			Reason: pb.ReasonNoLeader, RetryAfterMs: retryAfter.Milliseconds(),
+			Message: fmt.Sprintf("server %s is in no cluster yet: form one (leasehold cluster init) or add it to one (leasehold raft add %s)", a.cfg.ServerID, a.cfg.ServerID),
+		})
+	}
+	return noLeader("there is no leader now")
 }
 
 func noLeader(why string) error {

@@ -107,6 +107,16 @@ func TestErrorsOfTheLayersBelowHaveTheirRow(t *testing.T) {
 			t.Errorf("%v became %v, reason %q", c.err, err, pb.ReasonOf(err))
 		}
 	}
+	if err := a.notLeader(); !strings.Contains(err.Error(), "s1 is in no cluster yet: form one") {
+		t.Errorf("before a cluster was formed: %v", err)
+	}
+	peer := &raftstore.PeerError{Op: "promote", Peer: raftstore.Peer{ID: "s3", Store: "ab12"}, Reason: "it is 9 behind"}
+	if err := a.toStatus(peer); status.Code(err) != codes.Aborted || !strings.Contains(err.Error(), "server s3 with data directory ab12: it is 9 behind") {
+		t.Error(err)
+	}
+	if err := a.toStatus(&FormationError{Exists: true, Why: "s1 has data"}); pb.ReasonOf(err) != pb.ReasonExists || strings.Contains(err.Error(), "another name") {
+		t.Error(err)
+	}
 	if err := a.toStatus(nil); err != nil {
 		t.Error(err)
 	}
@@ -116,3 +126,17 @@ func TestErrorsOfTheLayersBelowHaveTheirRow(t *testing.T) {
 type leaderless struct{ Store }
 
 func (leaderless) LeaderID() (string, bool) { return "", false }
+func (leaderless) HasState() bool           { return false }
+func (leaderless) ClusterID() string        { return "" }
+
+func TestConnectionTextIsForPeople(t *testing.T) {
+	for raw, want := range map[string]string{
+		`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: connect: connection refused"`: "dial tcp 127.0.0.1:1: connect: connection refused",
+		`connection error: desc = "error reading server preface: EOF"`:                                                 "it takes the connection and says nothing: a stopped process, or no leasehold server",
+		"shutting down": "shutting down",
+	} {
+		if got := connectionText(status.Error(codes.Unavailable, raw)); got != want {
+			t.Errorf("%s became %q", raw, got)
+		}
+	}
+}

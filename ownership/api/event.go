@@ -196,6 +196,8 @@ func (a *events) watch(ctx context.Context, r *pb.WatchEventsRequest, send func(
 		return err
 	}
 	defer beat.Stop()
+	a.cfg.Metrics.EventWatcher(1)
+	defer a.cfg.Metrics.EventWatcher(-1)
 	wake := make(chan struct{}, 1)
 	defer a.cfg.Store.Notify(wake)()
 	after, err := a.watchFrom(ctx, r, wake)
@@ -324,7 +326,7 @@ func (a *events) waitFor(ctx context.Context, wake <-chan struct{}, beat <-chan 
 	}
 }
 
-func (a *events) eventOf(ev *state.Event, endpoint string) *pb.Event {
+func (a *API) eventOf(ev *state.Event, endpoint string) *pb.Event {
 	m := &pb.Event{
 		Revision: ev.Revision, Index: ev.Index, Time: timestamppb.New(time.UnixMilli(ev.Wall)),
 		Kind: ev.Kind.String(), Keyspace: a.names.of(ev.Keyspace), Worker: ev.Worker, From: ev.From,

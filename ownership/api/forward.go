@@ -33,37 +33,53 @@ type method struct {
 	in, out protoreflect.MessageType
 	local   bool // answered from this server's own state, always
 	reads   bool // may be repeated whatever became of the first try
+	waits   bool // may last for as long as its caller likes
+	// For the metrics: what the call is about, and read or write.
+	call, kind string
 }
 
 // localMethods are answered by whichever server is asked.
 func localMethods() map[string]bool {
 	return map[string]bool{
-		pb.ClusterService_GetStatus_FullMethodName: true,
-		pb.ClusterService_ListPeers_FullMethodName: true,
-		pb.EventService_WatchEvents_FullMethodName: true,
+		pb.ClusterService_GetStatus_FullMethodName:    true,
+		pb.ClusterService_ListPeers_FullMethodName:    true,
+		pb.EventService_WatchEvents_FullMethodName:    true,
+		pb.ClusterService_InitCluster_FullMethodName:  true,
+		pb.ClusterService_GetHealth_FullMethodName:    true,
+		pb.ClusterService_CollectDebug_FullMethodName: true,
 	}
 }
 
 // readMethods change nothing, or only what a repetition does not change again.
 func readMethods() map[string]bool {
 	return map[string]bool{
-		pb.KeyspaceService_GetKeyspace_FullMethodName:     true,
-		pb.KeyspaceService_ListKeyspaces_FullMethodName:   true,
-		pb.PartitionService_ListPartitions_FullMethodName: true,
-		pb.PartitionService_GetPartition_FullMethodName:   true,
-		pb.PartitionService_Locate_FullMethodName:         true,
-		pb.WorkerService_ListWorkers_FullMethodName:       true,
-		pb.EventService_ListEvents_FullMethodName:         true,
-		pb.SessionService_KeepAlive_FullMethodName:        true,
-		pb.SessionService_Attach_FullMethodName:           true,
+		pb.KeyspaceService_GetKeyspace_FullMethodName:       true,
+		pb.KeyspaceService_ListKeyspaces_FullMethodName:     true,
+		pb.PartitionService_ListPartitions_FullMethodName:   true,
+		pb.PartitionService_GetPartition_FullMethodName:     true,
+		pb.PartitionService_Locate_FullMethodName:           true,
+		pb.PartitionService_ExplainPartition_FullMethodName: true,
+		pb.RingService_GetRing_FullMethodName:               true,
+		pb.RingService_SimulateRing_FullMethodName:          true,
+		pb.WorkerService_ListWorkers_FullMethodName:         true,
+		pb.EventService_ListEvents_FullMethodName:           true,
+		pb.SessionService_KeepAlive_FullMethodName:          true,
+		pb.SessionService_Attach_FullMethodName:             true,
+		pb.ClusterService_SaveBackup_FullMethodName:         true,
+		pb.CoordinationService_Acquire_FullMethodName:       true,
 	}
+}
+
+// waitMethods have no time of their own.
+func waitMethods() map[string]bool {
+	return map[string]bool{pb.CoordinationService_Acquire_FullMethodName: true}
 }
 
 // methodTable reads every rpc of leasehold.v1 from its descriptor, so that a
 // new one is forwarded without a line here.
 func methodTable() (map[string]method, error) {
 	table := map[string]method{}
-	local, reads := localMethods(), readMethods()
+	local, reads, waits := localMethods(), readMethods(), waitMethods()
 	services := pb.File_ownership_leaseholdv1_leasehold_proto.Services()
 	for i := range services.Len() {
 		methods := services.Get(i).Methods()
@@ -78,7 +94,12 @@ func methodTable() (map[string]method, error) {
 				return nil, fmt.Errorf("find message %s: %w", d.Output().FullName(), err)
 			}
 			name := fmt.Sprintf("/%s/%s", services.Get(i).FullName(), d.Name())
-			table[name] = method{in: in, out: out, local: local[name], reads: reads[name]}
+			m := method{in: in, out: out, local: local[name], reads: reads[name], waits: waits[name]}
+			m.call, m.kind = callOf(string(services.Get(i).Name()), string(d.Name())), "write"
+			if m.local || m.reads && name != pb.SessionService_KeepAlive_FullMethodName {
+				m.kind = "read"
+			}
+			table[name] = m
 		}
 	}
 	return table, nil
@@ -103,7 +124,7 @@ func (a *API) route(ctx context.Context) (*grpc.ClientConn, context.Context, err
 	}
 	id, addr, ok := a.leader()
 	if !ok {
-		return nil, nil, noLeader("there is no leader now")
+		return nil, nil, a.nobodyLeads()
 	}
 	if id == a.cfg.ServerID {
 		return nil, nil, noLeader("this server is just becoming the leader")

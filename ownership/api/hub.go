@@ -34,6 +34,8 @@ type hub struct {
 	// met has the sessions that have attached in this term: those a new leader
 	// need not wait for.
 	met map[state.SessionID]struct{}
+	// accounts have locks of their own, which come after mu.
+	accounts accounts
 	// changed is closed and made anew when term changes.
 	changed chan struct{}
 
@@ -41,7 +43,7 @@ type hub struct {
 }
 
 func newHub(cfg *Config, r *routines) *hub {
-	return &hub{
+	h := &hub{
 		wall: cfg.Wall, meter: cfg.Metrics, routines: r,
 		store: cfg.Store, ctl: cfg.Controller, clock: cfg.Clock, log: cfg.Logger, server: cfg.ServerID,
 		streams: map[state.SessionID]*stream{},
@@ -49,6 +51,8 @@ func newHub(cfg *Config, r *routines) *hub {
 		met:     map[state.SessionID]struct{}{},
 		changed: make(chan struct{}),
 	}
+	h.accounts.reset()
+	return h
 }
 
 // begin opens the hub for a term.
@@ -58,6 +62,7 @@ func (h *hub) begin(term uint64) {
 	h.term, h.since = term, h.clock.Now()
 	clear(h.relayed)
 	clear(h.met)
+	h.accounts.reset()
 	close(h.changed)
 	h.changed = make(chan struct{})
 }
@@ -120,6 +125,9 @@ func (h *hub) attach(st *stream) bool {
 	}
 	delete(h.relayed, st.id)
 	h.met[st.id] = struct{}{}
+	if !st.resumed {
+		h.accounts.open(st.id)
+	}
 	st.term = h.term
 	h.streams[st.id] = st
 	return true
@@ -171,14 +179,15 @@ func (h *hub) heard(id state.SessionID) (ago time.Duration, ok bool) {
 	return h.clock.Now() - at, ok
 }
 
-// count adds what happened at a worker since it last reported.
-func (h *hub) count(before, now said) {
-	h.meter.Overruns(int(now.overruns - min(before.overruns, now.overruns)))
-	h.meter.FencingChecked(int(now.fencingChecks - min(before.fencingChecks, now.fencingChecks)))
-	const most = 1 << 12 // per keep-alive: the number is the worker's word only
-	for range min(most, now.fencingRejections-min(before.fencingRejections, now.fencingRejections)) {
-		h.meter.FencingRejected("stale_token")
+// figures are how many streams are attached here, and the longest pause that
+// any of their workers reports.
+func (h *hub) figures() (attached int, pause time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, st := range h.streams {
+		pause = max(pause, time.Duration(st.says().longestPause)*time.Millisecond)
 	}
+	return len(h.streams), pause
 }
 
 // eventsPerRead bounds how much of the ledger is copied at a time.
@@ -226,6 +235,7 @@ func (h *hub) deliverLocked(s *state.State, evs []state.Event, index uint64) {
 		if k := evs[i+n-1].Kind; k == state.KindSessionExpire || k == state.KindSessionClose {
 			delete(h.relayed, ev.Session)
 			delete(h.met, ev.Session)
+			h.accounts.end(ev.Session)
 		}
 		i += n
 	}

@@ -48,16 +48,24 @@ func (a *API) ServerOptions() []grpc.ServerOption {
 // interceptUnary is the way of every unary call, over gRPC and over HTTP:
 // deadline, size, then here or at the leader, and the error table at the end.
 func (a *API) interceptUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
-	defer func() { err = a.toStatus(err) }()
-	defer a.recover(info.FullMethod, &err)
 	m, ours := a.methods[info.FullMethod]
-	if !ours {
-		return handler(ctx, req) // health, reflection
+	if !ours { // health, reflection, the etcd API: they have errors of their own
+		defer a.recover(info.FullMethod, &err)
+		return handler(ctx, req)
 	}
+	began := time.Now()
+	defer func() {
+		err = a.toStatus(err)
+		a.cfg.Metrics.Call("native", m.call, outcomeOf(err))
+		if !m.waits {
+			a.cfg.Metrics.CallTook("native", m.kind, time.Since(began))
+		}
+	}()
+	defer a.recover(info.FullMethod, &err)
 	if err := a.checkSize(req); err != nil {
 		return nil, err
 	}
-	if _, ok := ctx.Deadline(); !ok {
+	if _, ok := ctx.Deadline(); !ok && !m.waits {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, a.cfg.CallTimeout)
 		defer cancel()
@@ -72,12 +80,16 @@ func (a *API) interceptUnary(ctx context.Context, req any, info *grpc.UnaryServe
 }
 
 func (a *API) interceptStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
-	defer func() { err = a.toStatus(err) }()
-	defer a.recover(info.FullMethod, &err)
 	m, ours := a.methods[info.FullMethod]
 	if !ours {
+		defer a.recover(info.FullMethod, &err)
 		return handler(srv, ss)
 	}
+	defer func() {
+		err = a.toStatus(err)
+		a.cfg.Metrics.Call("native", m.call, outcomeOf(err))
+	}()
+	defer a.recover(info.FullMethod, &err)
 	limited := &limitedStream{ServerStream: ss, api: a}
 	switch {
 	case m.local:

@@ -111,12 +111,17 @@ func TestJSONCallsWhileThereIsNoLeader(t *testing.T) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	good := map[string]int{}
+	const skipped = 5 // methods, see below
 	for _, s := range c.servers {
 		srv := httptest.NewServer(s.api.HTTPHandler())
 		defer srv.Close()
 		for name := range s.api.methods {
-			if name == pb.SessionService_Attach_FullMethodName || name == pb.EventService_WatchEvents_FullMethodName {
-				continue // streams: the first has no twin, the second needs no leader
+			switch name {
+			case pb.SessionService_Attach_FullMethodName, pb.EventService_WatchEvents_FullMethodName,
+				pb.ClusterService_SaveBackup_FullMethodName, pb.ClusterService_CollectDebug_FullMethodName:
+				continue // streams: the first has no twin, the others answer one message after another
+			case pb.ClusterService_TransferLeadership_FullMethodName:
+				continue // would take the leader away from all the others, again and again
 			}
 			wg.Go(func() {
 				for ctx.Err() == nil {
@@ -168,7 +173,7 @@ func TestJSONCallsWhileThereIsNoLeader(t *testing.T) {
 			})
 		}
 	}
-	all := 3 * (len(leader.api.methods) - 2)
+	all := 3 * (len(leader.api.methods) - skipped)
 	round := func(what string) {
 		eventually(t, what, func() bool { mu.Lock(); defer mu.Unlock(); return len(good) == all })
 		mu.Lock()

@@ -48,7 +48,9 @@ func (st *stream) onRenewed(k raftstore.KeepAlive, err error) {
 	default:
 		st.refusedLocked(err)
 	}
+	t, counts := st.account, st.counts
 	st.mu.Unlock()
+	st.hub.tell(t, &counts, k, err)
 	st.signal()
 }
 
@@ -89,6 +91,10 @@ func (a *sessions) KeepAlive(ctx context.Context, r *pb.KeepAliveRequest) (*pb.K
 		st.note(r)
 	}
 	k, err := a.cfg.Store.KeepAlive(ctx, id)
+	if err == nil {
+		counts := reportOf(r)
+		a.hub.tell(a.hub.accounts.of(id, counts.process), &counts, k, nil)
+	}
 	if reason := goneReason(err); reason != "" {
 		var refusal *state.Refusal
 		errors.As(err, &refusal)

@@ -10,13 +10,13 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/leasehold-dev/leasehold/raftstore/state"
+	"github.com/leasehold-dev/leasehold/ring/gossip"
 )
 
 // retryAfter is told to callers that meet an election.
 const retryAfter = 100 * time.Millisecond
 
-// leader returns who leads and where it is reached: from what the leader put
-// into the log, else from gossip.
+// leader returns who leads and where it is reached.
 func (a *API) leader() (id, addr string, ok bool) {
 	id, ok = a.cfg.Store.LeaderID()
 	if !ok || id == "" {
@@ -26,8 +26,13 @@ func (a *API) leader() (id, addr string, ok bool) {
 	return id, addr, addr != ""
 }
 
-// grpcAddr is where a server is reached, or "".
+// grpcAddr is where a server is reached, or "". Gossip knows it before the log
+// does when the server has come back at another address.
 func (a *API) grpcAddr(id string) (addr string) {
+	m, ok := a.member(gossip.RoleServer, id)
+	if ok && m.Up() && m.Meta.GRPCAddr != "" {
+		return m.Meta.GRPCAddr
+	}
 	a.cfg.Store.View(func(s *state.State) {
 		for _, srv := range s.Servers() {
 			if srv.ID == id {
@@ -35,13 +40,14 @@ func (a *API) grpcAddr(id string) (addr string) {
 			}
 		}
 	})
-	if addr == "" && a.cfg.Gossip != nil {
-		if m, ok := a.cfg.Gossip.Member("s/" + id); ok {
-			addr = m.Meta.GRPCAddr
-		}
+	if addr == "" && ok {
+		addr = m.Meta.GRPCAddr
 	}
 	return addr
 }
+
+// ServerAddr is where the API of another server is reached, or "".
+func (a *API) ServerAddr(id string) string { return a.grpcAddr(id) }
 
 // conns keeps the connection to the leader, and for a while those to former
 // ones: a forwarded call that is still on its way must not lose it.

@@ -49,7 +49,9 @@ func (a *sessions) open(ctx context.Context, r *pb.OpenSession) (*stream, error)
 	if err != nil {
 		return nil, err
 	}
-	return newStream(a.hub, state.SessionID(r.GetSessionId()), r.GetWorkerId(), callerAddr(ctx), false), nil
+	st := newStream(a.hub, state.SessionID(r.GetSessionId()), r.GetWorkerId(), callerAddr(ctx), false)
+	st.program = r.GetVersion()
+	return st, nil
 }
 
 func (a *sessions) checkOpen(r *pb.OpenSession) error {
@@ -178,7 +180,7 @@ func (a *sessions) proposeOpen(ctx context.Context, r *pb.OpenSession, incarnati
 }
 
 // pause waits, unless the caller or the server goes.
-func (a *sessions) pause(ctx context.Context, d time.Duration) error {
+func (a *API) pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

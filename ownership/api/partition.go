@@ -152,14 +152,17 @@ func (a *partitions) one(ctx context.Context, stale bool, keyspace string, which
 
 // explain adds what only the leader's controller knows.
 func (a *partitions) explain(id state.KeyspaceID, m *pb.Partition) {
-	why, err := a.cfg.Controller.Why(id, m.GetPartition())
+	why, err := a.cfg.Controller.Why(id, m.GetPartition(), leaseOf(m))
 	if err != nil || why.Code == controller.CodeNone {
 		return
 	}
 	m.Reason = why.String()
-	if why.Code == controller.CodeBlocked && m.GetState() != pb.PartitionState_PARTITION_STATE_UNOWNED {
-		m.State = pb.PartitionState_PARTITION_STATE_BLOCKED
-	}
+	m.State = withPlan(m.GetState(), why.Code == controller.CodeBlocked)
+}
+
+// leaseOf is what the controller needs of the lease that m was made of.
+func leaseOf(m *pb.Partition) state.Lease {
+	return state.Lease{Session: state.SessionID(m.GetSessionId()), Token: state.Token(m.GetToken())}
 }
 
 func partitionOf(s *state.State, ks *state.Keyspace, p uint32) *pb.Partition {
@@ -169,21 +172,16 @@ func partitionOf(s *state.State, ks *state.Keyspace, p uint32) *pb.Partition {
 	m := &pb.Partition{
 		Keyspace: ks.Name, Partition: p, Token: uint64(l.Token), SessionId: uint64(l.Session),
 		RangeFirst: fmt.Sprintf("%016x", first), RangeLast: fmt.Sprintf("%016x", last), Index: index,
-		State: pb.PartitionState_PARTITION_STATE_UNOWNED,
+		State: stateOf(s, ks, p, l),
 	}
 	if sess, ok := s.Session(l.Session); ok {
-		m.State = pb.PartitionState_PARTITION_STATE_OWNED
 		m.Owner, m.Endpoint = sess.Worker, sess.Endpoint
 		m.HeldMs = max(0, (s.Now() - l.Since).Milliseconds())
-		if sess.State == state.SessionSuperseded || sess.State == state.SessionEvicted {
-			m.State = pb.PartitionState_PARTITION_STATE_BLOCKED
+		if barred(sess) {
 			m.Reason = fmt.Sprintf("held by a session of worker %s that is %s, until it releases or expires", sess.Worker, sess.State.String())
 		}
 	}
 	if mv, ok := ks.Move(p); ok {
-		if m.State == pb.PartitionState_PARTITION_STATE_OWNED {
-			m.State = pb.PartitionState_PARTITION_STATE_DRAINING
-		}
 		m.Cause = causeName(mv.Cause)
 		if target, ok := s.Session(mv.Target); ok {
 			m.Target = target.Worker
@@ -191,8 +189,7 @@ func partitionOf(s *state.State, ks *state.Keyspace, p uint32) *pb.Partition {
 	}
 	if sus, ok := ks.Suspect(p); ok {
 		m.Failures = int32(len(sus.Workers))
-		if sus.Quarantined && l.Session == 0 {
-			m.State = pb.PartitionState_PARTITION_STATE_QUARANTINED
+		if m.State == pb.PartitionState_PARTITION_STATE_QUARANTINED {
 			m.Reason = "failed on " + strconv.Itoa(len(sus.Workers)) + " workers; partitions retry ends the quarantine"
 			if sus.LastError != "" {
 				m.Reason += " (last error: " + sus.LastError + ")"
@@ -200,6 +197,37 @@ func partitionOf(s *state.State, ks *state.Keyspace, p uint32) *pb.Partition {
 		}
 	}
 	return m
+}
+
+// stateOf is the state of a partition as the state machine has it; withPlan adds
+// what only the leader's controller knows.
+func stateOf(s *state.State, ks *state.Keyspace, p uint32, l state.Lease) pb.PartitionState {
+	sess, owned := s.Session(l.Session)
+	switch {
+	case owned && barred(sess):
+		return pb.PartitionState_PARTITION_STATE_BLOCKED
+	case owned && l.Draining:
+		return pb.PartitionState_PARTITION_STATE_DRAINING
+	case owned:
+		return pb.PartitionState_PARTITION_STATE_OWNED
+	}
+	if sus, ok := ks.Suspect(p); ok && sus.Quarantined {
+		return pb.PartitionState_PARTITION_STATE_QUARANTINED
+	}
+	return pb.PartitionState_PARTITION_STATE_UNOWNED
+}
+
+// barred tells sessions that can neither renew nor be granted to.
+func barred(sess *state.Session) bool {
+	return sess.State == state.SessionSuperseded || sess.State == state.SessionEvicted
+}
+
+// withPlan is the state of a partition that the plan calls blocked.
+func withPlan(st pb.PartitionState, blocked bool) pb.PartitionState {
+	if blocked && st != pb.PartitionState_PARTITION_STATE_UNOWNED {
+		return pb.PartitionState_PARTITION_STATE_BLOCKED
+	}
+	return st
 }
 
 func outOfRange(field string, p, partitions uint32) error {

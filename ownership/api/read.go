@@ -120,22 +120,24 @@ func (st *stream) ponged() {
 	}
 }
 
-// note remembers what the worker says about itself.
+// note is noteLocked for a keep-alive that came by another way.
 func (st *stream) note(r *pb.KeepAliveRequest) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.noteLocked(r)
 }
 
+// noteLocked remembers what the worker says about itself.
 func (st *stream) noteLocked(r *pb.KeepAliveRequest) {
-	now := said{
+	st.said = said{
 		running: r.GetRunning(), ready: r.GetReady(), overruns: r.GetOverruns(),
 		fencingChecks: r.GetFencingChecks(), fencingRejections: r.GetFencingRejections(),
+		longestPause: max(r.GetLongestPauseMs(), 0),
 	}
-	if st.heard { // a new leader counts from what it hears first
-		st.hub.count(st.said, now)
+	st.counts = reportOf(r)
+	if st.account == nil {
+		st.account = st.hub.accounts.of(st.id, st.counts.process)
 	}
-	st.said, st.heard = now, true
 }
 
 // says is what the worker last reported.

@@ -123,6 +123,9 @@ func (a *sessions) resume(ctx context.Context, r *pb.ResumeSession) (*stream, er
 	if err := checkName("worker_id", r.GetWorkerId()); err != nil {
 		return nil, err
 	}
+	if err := checkText("version", r.GetVersion(), state.MaxTextLen); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.CallTimeout)
 	defer cancel()
 	id := state.SessionID(r.GetSessionId())
@@ -142,6 +145,7 @@ func (a *sessions) resume(ctx context.Context, r *pb.ResumeSession) (*stream, er
 		return nil, err
 	}
 	st := newStream(a.hub, id, r.GetWorkerId(), callerAddr(ctx), true)
+	st.program = r.GetVersion()
 	if why != "" {
 		st.closed, st.gone = closedDetail(why, r.GetWorkerId()), true
 		return st, nil

@@ -25,6 +25,25 @@ type Store interface {
 	Status() raftstore.Status
 	LastContact() time.Duration
 	HasState() bool
+	Self() raftstore.Peer
+	ClusterID() string
+	AddPeer(ctx context.Context, p raftstore.Peer) error
+	PromotePeer(ctx context.Context, p raftstore.Peer) error
+	RemovePeer(ctx context.Context, p raftstore.Peer) error
+	ForceRemovePeer(ctx context.Context, p raftstore.Peer) error
+	TransferLeadership(ctx context.Context, to ...raftstore.Peer) error
+}
+
+// Members is what the API asks its server about the servers of the group.
+type Members interface {
+	// FormCluster forms a cluster of expect servers, or names the gRPC address of
+	// the server that must be asked instead. A *FormationError refuses.
+	FormCluster(ctx context.Context, expect int) (peers []raftstore.Peer, ask string, err error)
+	// Note says what is being done with a server of the group, or "".
+	Note(p raftstore.Peer) string
+	// NotReady says what keeps this server from serving that its store does not
+	// show, or "".
+	NotReady() string
 }
 
 // Controller is what the API tells and asks the leader's control loop.
@@ -33,7 +52,9 @@ type Controller interface {
 	StreamBroken(id state.SessionID)
 	StreamAttached(id state.SessionID)
 	MoveTo(ctx context.Context, ks state.KeyspaceID, partition uint32, worker string) error
-	Why(ks state.KeyspaceID, partition uint32) (controller.Reason, error)
+	Why(ks state.KeyspaceID, partition uint32, l state.Lease) (controller.Reason, error)
+	Planned(ks state.KeyspaceID) (*controller.Planned, error)
+	Blocked(ks state.KeyspaceID) func(partition uint32, l state.Lease) bool
 }
 
 // Gossip is what the API shows of the member table. *gossip.Gossip is one.

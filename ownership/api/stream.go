@@ -21,6 +21,7 @@ type stream struct {
 	id      state.SessionID
 	worker  string
 	addr    string
+	program string        // version of the worker's program; set before attach
 	term    uint64        // set by attach
 	wake    chan struct{} // capacity 1: there is something to send
 	done    chan struct{} // closed when the handler returns
@@ -62,18 +63,20 @@ type stream struct {
 	leaving bool
 	closing bool // CloseSession is among ops
 	said    said
-	heard   bool // said has been set
+	counts  report
+	account *account // of the process, from its first report on
 }
 
 // said is what the worker last reported.
 type said struct {
 	running, ready                             uint32
 	overruns, fencingChecks, fencingRejections uint64
+	longestPause                               int64 // ms
 }
 
 func newStream(h *hub, id state.SessionID, worker, addr string, resumed bool) *stream {
 	st := &stream{
-		hub: h, id: id, worker: worker, addr: addr, resumed: resumed, heard: !resumed,
+		hub: h, id: id, worker: worker, addr: addr, resumed: resumed,
 		wake: make(chan struct{}, 1), done: make(chan struct{}), slots: make(chan struct{}, maxOps),
 		version: 1, full: true,
 	}

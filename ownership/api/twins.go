@@ -19,7 +19,26 @@ type (
 	workerTwin    struct{ s *workers }
 	eventTwin     struct{ s *events }
 	sessionTwin   struct{ s *sessions }
+
+	coordinationTwin struct{ s *coordination }
+	ringTwin         struct{ s *rings }
 )
+
+func (t ringTwin) GetRing(ctx context.Context, r *pb.GetRingRequest) (*pb.Ring, error) {
+	return call(ctx, t.s.API, pb.RingService_GetRing_FullMethodName, r, t.s.GetRing)
+}
+
+func (t ringTwin) SimulateRing(ctx context.Context, r *pb.SimulateRingRequest) (*pb.Simulation, error) {
+	return call(ctx, t.s.API, pb.RingService_SimulateRing_FullMethodName, r, t.s.SimulateRing)
+}
+
+func (t coordinationTwin) Acquire(ctx context.Context, r *pb.AcquireRequest) (*pb.AcquireResponse, error) {
+	return call(ctx, t.s.API, pb.CoordinationService_Acquire_FullMethodName, r, t.s.Acquire)
+}
+
+func (t coordinationTwin) CreateSequential(ctx context.Context, r *pb.CreateSequentialRequest) (*pb.CreateSequentialResponse, error) {
+	return call(ctx, t.s.API, pb.CoordinationService_CreateSequential_FullMethodName, r, t.s.CreateSequential)
+}
 
 func (t clusterTwin) GetStatus(ctx context.Context, r *pb.GetStatusRequest) (*pb.Status, error) {
 	return call(ctx, t.s.API, pb.ClusterService_GetStatus_FullMethodName, r, t.s.GetStatus)
@@ -27,6 +46,42 @@ func (t clusterTwin) GetStatus(ctx context.Context, r *pb.GetStatusRequest) (*pb
 
 func (t clusterTwin) ListPeers(ctx context.Context, r *pb.ListPeersRequest) (*pb.ListPeersResponse, error) {
 	return call(ctx, t.s.API, pb.ClusterService_ListPeers_FullMethodName, r, t.s.ListPeers)
+}
+
+func (t clusterTwin) InitCluster(ctx context.Context, r *pb.InitClusterRequest) (*pb.InitClusterResponse, error) {
+	return call(ctx, t.s.API, pb.ClusterService_InitCluster_FullMethodName, r, t.s.InitCluster)
+}
+
+func (t clusterTwin) AddPeer(ctx context.Context, r *pb.AddPeerRequest) (*pb.Peer, error) {
+	return call(ctx, t.s.API, pb.ClusterService_AddPeer_FullMethodName, r, t.s.AddPeer)
+}
+
+func (t clusterTwin) PromotePeer(ctx context.Context, r *pb.PromotePeerRequest) (*pb.Peer, error) {
+	return call(ctx, t.s.API, pb.ClusterService_PromotePeer_FullMethodName, r, t.s.PromotePeer)
+}
+
+func (t clusterTwin) RemovePeer(ctx context.Context, r *pb.RemovePeerRequest) (*pb.RemovePeerResponse, error) {
+	return call(ctx, t.s.API, pb.ClusterService_RemovePeer_FullMethodName, r, t.s.RemovePeer)
+}
+
+func (t clusterTwin) TransferLeadership(ctx context.Context, r *pb.TransferLeadershipRequest) (*pb.TransferLeadershipResponse, error) {
+	return call(ctx, t.s.API, pb.ClusterService_TransferLeadership_FullMethodName, r, t.s.TransferLeadership)
+}
+
+func (t clusterTwin) GetHealth(ctx context.Context, r *pb.GetHealthRequest) (*pb.ServerHealth, error) {
+	return call(ctx, t.s.API, pb.ClusterService_GetHealth_FullMethodName, r, t.s.GetHealth)
+}
+
+// SaveBackup streams the chunks as one JSON message after another.
+func (t clusterTwin) SaveBackup(ctx context.Context, r *pb.SaveBackupRequest, out *connect.ServerStream[pb.SaveBackupResponse]) error {
+	const name = pb.ClusterService_SaveBackup_FullMethodName
+	return streamTwin(ctx, t.s.API, name, func(ctx context.Context) error { return t.s.saveBackup(ctx, r, out.Send) })
+}
+
+// CollectDebug streams the chunks as one JSON message after another.
+func (t clusterTwin) CollectDebug(ctx context.Context, r *pb.CollectDebugRequest, out *connect.ServerStream[pb.CollectDebugResponse]) error {
+	const name = pb.ClusterService_CollectDebug_FullMethodName
+	return streamTwin(ctx, t.s.API, name, func(ctx context.Context) error { return t.s.collectDebug(ctx, r, out.Send) })
 }
 
 func (t keyspaceTwin) CreateKeyspace(ctx context.Context, r *pb.CreateKeyspaceRequest) (*pb.Keyspace, error) {
@@ -69,6 +124,10 @@ func (t partitionTwin) Locate(ctx context.Context, r *pb.LocateRequest) (*pb.Par
 	return call(ctx, t.s.API, pb.PartitionService_Locate_FullMethodName, r, t.s.Locate)
 }
 
+func (t partitionTwin) ExplainPartition(ctx context.Context, r *pb.ExplainPartitionRequest) (*pb.Explanation, error) {
+	return call(ctx, t.s.API, pb.PartitionService_ExplainPartition_FullMethodName, r, t.s.ExplainPartition)
+}
+
 func (t workerTwin) ListWorkers(ctx context.Context, r *pb.ListWorkersRequest) (*pb.ListWorkersResponse, error) {
 	return call(ctx, t.s.API, pb.WorkerService_ListWorkers_FullMethodName, r, t.s.ListWorkers)
 }
@@ -96,9 +155,14 @@ func (t sessionTwin) KeepAlive(ctx context.Context, r *pb.KeepAliveRequest) (*pb
 // WatchEvents streams one JSON message after another.
 func (t eventTwin) WatchEvents(ctx context.Context, r *pb.WatchEventsRequest, out *connect.ServerStream[pb.WatchEventsResponse]) error {
 	const name = pb.EventService_WatchEvents_FullMethodName
+	return streamTwin(ctx, t.s.API, name, func(ctx context.Context) error { return t.s.watch(ctx, r, out.Send) })
+}
+
+// streamTwin runs a method that streams answers the way gRPC would.
+func streamTwin(ctx context.Context, a *API, name string, do func(context.Context) error) error {
 	ss := &twinStream{ctx: inProcess(ctx, name)}
-	err := t.s.interceptStream(t.s, ss, &grpc.StreamServerInfo{FullMethod: name, IsServerStream: true},
-		func(any, grpc.ServerStream) error { return t.s.watch(ss.ctx, r, out.Send) })
+	err := a.interceptStream(a, ss, &grpc.StreamServerInfo{FullMethod: name, IsServerStream: true},
+		func(any, grpc.ServerStream) error { return do(ss.ctx) })
 	if err != nil {
 		return toConnect(err)
 	}

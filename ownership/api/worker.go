@@ -23,7 +23,7 @@ func (a *workers) ListWorkers(ctx context.Context, r *pb.ListWorkersRequest) (*p
 		// Sessions that are not their worker's present one any more, and still
 		// hold what nobody else may have.
 		for sess := range s.Sessions() {
-			if w, ok := s.Worker(sess.Worker); !ok || w.Session != sess.ID {
+			if w, ok := s.Worker(sess.Worker); ok && w.Session != sess.ID {
 				resp.Items = append(resp.Items, sessionOf(s, sess))
 			}
 		}
@@ -76,7 +76,9 @@ func (a *workers) addLive(m *pb.Worker) {
 	if st := a.hub.attached(state.SessionID(m.GetSessionId())); st != nil {
 		m.Attached = true
 		said := st.says()
-		m.Running, m.Overruns = int64(said.running), said.overruns
+		m.Running, m.Overruns, m.Version = int64(said.running), said.overruns, st.program
+		m.LongestPauseMs = said.longestPause
+		m.FencingChecks, m.FencingRejections = said.fencingChecks, said.fencingRejections
 	}
 	if m.GetGossip() == "off" || m.GetSessionId() == 0 {
 		return

@@ -113,6 +113,16 @@ func (c *Client) Sessions() leaseholdv1.SessionServiceClient {
 	return leaseholdv1.NewSessionServiceClient(c)
 }
 
+// Ring is the client of RingService.
+func (c *Client) Ring() leaseholdv1.RingServiceClient { return leaseholdv1.NewRingServiceClient(c) }
+
+// Coordination is the client of CoordinationService. Acquire waits for its turn
+// as long as its context lets it, whatever Config.Timeout says, and goes to
+// another server when its own has gone: the place in the queue is kept.
+func (c *Client) Coordination() leaseholdv1.CoordinationServiceClient {
+	return leaseholdv1.NewCoordinationServiceClient(c)
+}
+
 // conn returns the shared connection to an address.
 func (c *Client) conn(addr string) (*grpc.ClientConn, error) {
 	c.mu.Lock()

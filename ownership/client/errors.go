@@ -55,6 +55,9 @@ func plain(err error) string {
 			msg = msg[i+len(prefix):]
 		}
 	}
+	if strings.Contains(msg, "error reading server preface") {
+		return "it takes the connection and says nothing: a stopped process, or no leasehold server (" + strings.Trim(msg, `"`) + ")"
+	}
 	return strings.Trim(msg, `"`)
 }
 

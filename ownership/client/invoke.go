@@ -19,6 +19,7 @@ const attemptTimeout = 3 * time.Second
 // repeatable says whether doing a call twice is as good as once. Drain and
 // undrain set a flag. Evict is not among them: a repeat could hit the
 // worker's next session. Create and delete would report their own first try.
+// Acquire finds the place, and the token, that an earlier try got.
 func repeatable(method string) bool {
 	switch method {
 	case leaseholdv1.ClusterService_GetStatus_FullMethodName,
@@ -32,10 +33,17 @@ func repeatable(method string) bool {
 		leaseholdv1.WorkerService_DrainWorker_FullMethodName,
 		leaseholdv1.WorkerService_UndrainWorker_FullMethodName,
 		leaseholdv1.EventService_ListEvents_FullMethodName,
-		leaseholdv1.SessionService_KeepAlive_FullMethodName:
+		leaseholdv1.SessionService_KeepAlive_FullMethodName,
+		leaseholdv1.CoordinationService_Acquire_FullMethodName:
 		return true
 	}
 	return false
+}
+
+// waits says whether a call lasts as long as others make it wait. No server
+// counts as silent for that; only the connection says that it has gone.
+func waits(method string) bool {
+	return method == leaseholdv1.CoordinationService_Acquire_FullMethodName
 }
 
 // bounded gives a context without deadline the configured one.
@@ -49,8 +57,11 @@ func (c *Client) bounded(ctx context.Context) (context.Context, context.CancelFu
 // Invoke implements grpc.ClientConnInterface for unary calls, with the choice
 // of server and the retries that the package comment tells.
 func (c *Client) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	ctx, cancel := c.bounded(ctx)
-	defer cancel()
+	if !waits(method) {
+		var cancel context.CancelFunc
+		ctx, cancel = c.bounded(ctx)
+		defer cancel()
+	}
 	var b pause
 	follows := 0
 	left := patience{limit: c.cfg.Patience}
@@ -96,7 +107,7 @@ func (c *Client) attempt(ctx context.Context, addr, method string, args, reply a
 	}
 	again := repeatable(method)
 	try, sent := withSent(ctx)
-	if again {
+	if again && !waits(method) {
 		var cancel context.CancelFunc
 		try, cancel = context.WithTimeout(try, attemptTimeout)
 		defer cancel()

@@ -62,22 +62,29 @@ func (c *Client) pick(ctx context.Context) (string, error) {
 // them: the leader, those that answered, the rest. With no answer at all it
 // returns the known ones with an *UnreachableError.
 func (c *Client) Servers(ctx context.Context) ([]string, error) {
+	answered, silent, err := c.Survey(ctx)
+	return append(answered, silent...), err
+}
+
+// Survey is Servers with those that did not answer kept apart. They may be
+// slow, or machines that are no more: a caller in a hurry does not wait for one
+// after the other.
+func (c *Client) Survey(ctx context.Context) (answered, silent []string, err error) {
 	answers := c.survey(ctx)
-	var out, silent []string
 	for _, a := range answers {
 		switch {
 		case a.leads():
-			out = append([]string{a.addr}, out...)
+			answered = append([]string{a.addr}, answered...)
 		case a.err == nil:
-			out = append(out, a.addr)
+			answered = append(answered, a.addr)
 		default:
 			silent = append(silent, a.addr)
 		}
 	}
-	if len(out) == 0 {
-		return silent, unreachable(answers)
+	if len(answered) == 0 {
+		return nil, silent, unreachable(answers)
 	}
-	return append(out, silent...), nil
+	return answered, silent, nil
 }
 
 // survey asks all candidates at once for their status, and then, if somebody

@@ -26,7 +26,7 @@ func TestStrictCrashWaitsForTheSessionAndMovesOnlyItsPartitions(t *testing.T) {
 		if got := s.held(victim, ks); !slices.Equal(got, had) {
 			t.Errorf("strict lease ended before its session: %d of %d left", len(got), len(had))
 		}
-		if r, _ := c.Why(ks, had[0]); r.Code != CodeBlocked || r.Worker != "c" {
+		if r, _ := why(c, ks, had[0]); r.Code != CodeBlocked || r.Worker != "c" {
 			t.Errorf("reason is %+v, want blocked by c", r)
 		}
 		pass(2200 * time.Millisecond)

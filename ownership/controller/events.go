@@ -71,9 +71,13 @@ func (t *term) note(e *state.Event, now time.Duration) {
 		// A session or a worker: which keyspaces it concerns, the view knows.
 		switch e.Kind {
 		case state.KindLeader, state.KindTokenRaise:
-		default:
-			t.dirtyAll()
+			return
+		case state.KindSessionBar:
+			t.barred[e.Session] = e.Cause
+		case state.KindSessionExpire, state.KindSessionClose:
+			delete(t.barred, e.Session)
 		}
+		t.dirtyAll()
 		return
 	}
 	s := t.space(e.Keyspace)
@@ -128,7 +132,11 @@ func (t *term) noteGrant(s *space, e *state.Event, now time.Duration) {
 // noteLoss remembers why and since when a partition is unowned, and slows down
 // one that is given back over and over.
 func (t *term) noteLoss(s *space, e *state.Event, now time.Duration) {
-	s.setLost(e.Partition, e.Cause)
+	cause := e.Cause
+	if c, ok := t.barred[e.Session]; ok && cause == state.CauseEnded {
+		cause = c // its worker has noticed, and says no more than that
+	}
+	s.setLost(e.Partition, cause)
 	since := now
 	if w := t.watched[e.Session]; w != nil && e.Kind != state.KindRelease {
 		since = w.since(now)
@@ -137,6 +145,9 @@ func (t *term) noteLoss(s *space, e *state.Event, now time.Duration) {
 	if e.Kind != state.KindRelease {
 		delete(s.drainAt, e.Partition)
 		return
+	}
+	if drained, ok := s.drainAt[e.Partition]; ok && t.begun && s.name != "" {
+		t.c.cfg.Metrics.Drained(s.name, now-drained)
 	}
 	switch e.Cause {
 	case state.CauseYield, state.CauseRefused, state.CauseClaimRefused, state.CauseEnded:

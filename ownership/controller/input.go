@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/leasehold-dev/leasehold/raftstore/state"
@@ -17,6 +19,9 @@ type Input struct {
 	Now state.Clock
 	// LastJoin is when a session last joined the keyspace.
 	LastJoin state.Clock
+	// Restored is until when the state machine grants nothing in this keyspace,
+	// because leases of before a restore may still be believed in; 0: no limit.
+	Restored state.Clock
 
 	// Workers are the sessions that joined the keyspace or still hold some of
 	// it, in any order. Ties are broken by it.
@@ -54,6 +59,9 @@ type Input struct {
 	// Filling is what the last plan said: who was being filled up to its
 	// share goes on to be, although it is within 10 % of it by now.
 	Filling []state.SessionID
+	// Pace starts this many times as many balance moves at once as published, so
+	// that a simulation of a large keyspace ends. 0 is 1.
+	Pace int32
 }
 
 // Standing is where a worker's session stands, for placement.
@@ -71,6 +79,26 @@ const (
 	Gone
 )
 
+// String is the word for a standing, as ListWorkers says it.
+func (s Standing) String() string {
+	switch s {
+	case Live:
+		return "live"
+	case Leaving:
+		return "leaving"
+	case Barred:
+		return "barred"
+	case Gone:
+		return "gone"
+	}
+	return "unknown"
+}
+
+// ByName orders workers by id, and sessions of one id by age.
+func ByName(a, b *Worker) int {
+	return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Session, b.Session))
+}
+
 // Worker is one session as placement sees it.
 type Worker struct {
 	Session  state.SessionID
@@ -79,9 +107,9 @@ type Worker struct {
 	Standing Standing
 	Restart  bool // leaving, and coming back under the same id
 	Drained  bool // by an operator: hands over all, gets nothing
-	// Capacity over all keyspaces, 0 for no limit; Elsewhere is what it holds
-	// of it in other keyspaces.
-	Capacity, Elsewhere uint32
+	// Capacity over all keyspaces, 0 for no limit; Here is what it holds of this
+	// one, Elsewhere of others.
+	Capacity, Here, Elsewhere uint32
 	// Opened is when the session was opened; Opens are the last sessions of
 	// this worker id, oldest first.
 	Opened state.Clock
@@ -120,3 +148,23 @@ const (
 
 // inFlight is how many balance moves may be under way at once.
 func inFlight(partitions int) int { return max(1, partitions/20) }
+
+// quietAt is when balance may begin: when the set of workers has not changed
+// for a while, but not for ever later.
+func (in *Input) quietAt() state.Clock {
+	return min(in.LastChange+quietFor, in.FirstChange+quietMax)
+}
+
+// suspect finds the failures against a partition.
+func (in *Input) suspect(part uint32) (at int, ok bool) {
+	return slices.BinarySearchFunc(in.Suspects, part, func(s Suspect, p uint32) int {
+		return cmp.Compare(s.Partition, p)
+	})
+}
+
+// move finds the drain of a partition.
+func (in *Input) move(part uint32) (at int, ok bool) {
+	return slices.BinarySearchFunc(in.Moves, part, func(m state.Move, p uint32) int {
+		return cmp.Compare(m.Partition, p)
+	})
+}

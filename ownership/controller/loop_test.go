@@ -40,7 +40,7 @@ func TestKeyspaceIsHandedOutEvenly(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *testStore, c *Controller, f *fleet) {
 		ks := s.keyspace("orders", 64, nil)
 		synctest.Wait()
-		if r, err := c.Why(ks, 3); err != nil || r.Code != CodeNoWorker {
+		if r, err := why(c, ks, 3); err != nil || r.Code != CodeNoWorker {
 			t.Errorf("reason is %q (%v), want no_worker", r.Code, err)
 		}
 		var ids []state.SessionID
@@ -53,11 +53,8 @@ func TestKeyspaceIsHandedOutEvenly(t *testing.T) {
 				t.Errorf("session %d holds %d of 64", id, n)
 			}
 		}
-		if r, err := c.Why(ks, 3); err != nil || r.Code != CodeNone {
+		if r, err := why(c, ks, 3); err != nil || r.Code != CodeNone {
 			t.Errorf("reason is %q (%v), want none", r.Code, err)
-		}
-		if _, err := c.Why(ks, 64); state.ReasonOf(err) != state.ReasonNotFound {
-			t.Errorf("partition out of range: %v", err)
 		}
 	})
 }
@@ -73,7 +70,7 @@ func TestColdStartWaitsForWorkers(t *testing.T) {
 				t.Fatalf("%d partitions granted %d workers early", owned, 2-i)
 			}
 		}
-		if r, _ := c.Why(ks, 0); r.Code != CodeColdStart {
+		if r, _ := why(c, ks, 0); r.Code != CodeColdStart {
 			t.Errorf("reason is %q, want cold_start", r.Code)
 		}
 		pass(1500 * time.Millisecond) // the clock of the log may be a second behind
@@ -102,6 +99,41 @@ func TestColdStartEndsThoughWorkersKeepJoining(t *testing.T) {
 			if at := time.Duration(i+1) * 500 * time.Millisecond; at < coldMax && owned > 0 || at > coldMax+time.Second/2 && owned == 0 {
 				t.Fatalf("after %v of joins %d are owned", at, owned)
 			}
+		}
+	})
+}
+
+// An outage ended every context, and the workers are all still there: nobody is
+// waited for, though one of them is drained at that moment.
+func TestNoColdStartForWorkersThatWereThere(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, s *testStore, c *Controller, f *fleet) {
+		ks := s.keyspace("orders", 60, func(x *state.Settings) { x.InitialDelay = 5 * time.Second })
+		var ids []state.SessionID
+		for i := range 3 {
+			ids = append(ids, s.open(fmt.Sprintf("w%d", i), 0, "orders"))
+		}
+		pass(time.Minute)
+		if owned, _ := s.counts(ks); owned != 60 {
+			t.Fatalf("%d of 60 partitions are owned", owned)
+		}
+		lost := []state.Command{&state.BarWorker{Worker: "w2", Drained: true}}
+		for _, id := range ids {
+			r := &state.Release{Session: id, Cause: state.CauseEnded}
+			s.View(func(st *state.State) {
+				k, _ := st.Keyspace(ks)
+				for p := range k.Partitions {
+					if l := k.Lease(p); l.Session == id {
+						r.Items = append(r.Items, state.LeaseRef{Keyspace: ks, Partition: p, Token: l.Token})
+					}
+				}
+			})
+			lost = append(lost, r)
+		}
+		s.must(lost...)
+		pass(time.Second)
+		if owned, _ := s.counts(ks); owned != 60 {
+			r, _ := why(c, ks, 0)
+			t.Errorf("%d of 60 partitions are owned again after a second: %v", owned, r)
 		}
 	})
 }
@@ -207,7 +239,7 @@ func TestCapacityHoldsOverSeveralKeyspaces(t *testing.T) {
 		found := 0
 		for _, ks := range []state.KeyspaceID{one, two} {
 			for p := range uint32(30) {
-				if r, _ := c.Why(ks, p); r.Code == CodeCapacity {
+				if r, _ := why(c, ks, p); r.Code == CodeCapacity {
 					found++
 				}
 			}
@@ -228,7 +260,7 @@ func TestRapidLeadershipFlaps(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Why(ks, 0); !errors.Is(err, ErrNotLeading) {
+		if _, err := why(c, ks, 0); !errors.Is(err, ErrNotLeading) {
 			t.Errorf("Why of a follower: %v", err)
 		}
 		if err := c.MoveTo(context.Background(), ks, 0, "a"); !errors.Is(err, ErrNotLeading) {
@@ -265,8 +297,8 @@ func TestDeletedKeyspaceIsForgotten(t *testing.T) {
 		pass(time.Second)
 		s.must(&state.DeleteKeyspace{Name: "orders"})
 		pass(time.Second)
-		if _, err := c.Why(ks, 0); state.ReasonOf(err) != state.ReasonNotFound {
-			t.Errorf("Why of a deleted keyspace: %v", err)
+		if plan, err := c.Planned(ks); err != nil || plan != nil {
+			t.Errorf("the plan of a deleted keyspace: %v, %v", plan, err)
 		}
 		if err := c.MoveTo(context.Background(), ks, 0, "a"); state.ReasonOf(err) != state.ReasonNotFound {
 			t.Errorf("MoveTo in a deleted keyspace: %v", err)

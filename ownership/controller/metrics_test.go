@@ -15,6 +15,8 @@ type tally struct {
 	moved     map[state.Cause]int
 	takeovers map[state.Cause][]time.Duration
 	handoffs  map[state.Cause][]time.Duration
+	drains    []time.Duration
+	refused   int
 	planned   int
 	stuck     int
 	imbalance float64
@@ -41,6 +43,10 @@ func (m *tally) Takeover(_ string, c state.Cause, d time.Duration) {
 func (m *tally) Handoff(_ string, c state.Cause, d time.Duration) {
 	m.do(func() { m.handoffs[c] = append(m.handoffs[c], d) })
 }
+func (m *tally) Drained(_ string, d time.Duration) {
+	m.do(func() { m.drains = append(m.drains, d) })
+}
+func (m *tally) Refused(_ string, n int)       { m.do(func() { m.refused += n }) }
 func (m *tally) Planned(_ string, n int)       { m.do(func() { m.planned = n }) }
 func (m *tally) Imbalance(_ string, r float64) { m.do(func() { m.imbalance = r }) }
 func (m *tally) Stuck(_ string, n int)         { m.do(func() { m.stuck = n }) }
@@ -82,8 +88,45 @@ func TestMetricsTellWhatMovedAndHowLongItTook(t *testing.T) {
 				t.Errorf("a handoff took %v, the handler %v", d, f.work)
 			}
 		}
+		if len(m.drains) < len(leave) {
+			t.Errorf("%d drains timed for %d handoffs", len(m.drains), len(leave))
+		}
+		for _, d := range m.drains {
+			if d < f.work || d > 5*f.work {
+				t.Errorf("a drain took %v, the handler %v", d, f.work)
+			}
+		}
 		if m.imbalance != 1 {
 			t.Errorf("imbalance is %v with one worker left", m.imbalance)
+		}
+	})
+}
+
+// An evicted worker gives back what it had as ended: it was the eviction.
+func TestMovesOfAnEvictedWorkerAreEvictions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newTestStore(t), newTally()
+		_, _, stop := lead(t, s, nil, m)
+		defer stop()
+		ks := s.keyspace("orders", 12, nil)
+		s.open("a", 0, "orders")
+		evicted := s.open("b", 0, "orders")
+		pass(time.Minute)
+		had := s.held(evicted, ks)
+		r := &state.Release{Session: evicted, Cause: state.CauseEnded}
+		s.View(func(st *state.State) {
+			k, _ := st.Keyspace(ks)
+			for _, p := range had {
+				r.Items = append(r.Items, state.LeaseRef{Keyspace: ks, Partition: p, Token: k.Lease(p).Token})
+			}
+		})
+		s.must(&state.Evict{Worker: "b"})
+		pass(100 * time.Millisecond)
+		s.must(r)
+		pass(time.Second)
+		if owned, _ := s.counts(ks); owned != 12 || len(had) == 0 || m.moved[state.CauseEvicted] != len(had) || m.moved[state.CauseEnded] != 0 {
+			t.Errorf("%d of 12 owned; %d were evicted, and %d moves counted as that, %d as ended",
+				owned, len(had), m.moved[state.CauseEvicted], m.moved[state.CauseEnded])
 		}
 	})
 }

@@ -28,6 +28,19 @@ type Output struct {
 	// Filling are the workers short of their share that get more; input of
 	// the next plan.
 	Filling []state.SessionID
+	// Shares has one entry per worker of the input, as the plan leaves it.
+	Shares []Share
+}
+
+// Share is how a worker stands, for placement.
+type Share struct {
+	// Load is what it holds or is about to hold of the keyspace.
+	Load int32
+	// Fair is its share by weight, of all partitions, and Most what orphans may
+	// bring it to; 0 for one that may not receive. Limit is what its capacity
+	// leaves for this keyspace.
+	Fair        float64
+	Most, Limit int32
 }
 
 // Grant gives an unowned partition to a session.
@@ -81,6 +94,7 @@ const (
 	CodeStuck       Code = "stuck"
 	CodeDeleting    Code = "deleting"
 	CodePending     Code = "pending"
+	CodeRestored    Code = "restored"
 )
 
 // Reason says why a partition has no owner, or an owner that does not work.
@@ -129,6 +143,8 @@ func (r Reason) String() string {
 		return "the keyspace is being deleted"
 	case CodePending:
 		return "is being granted"
+	case CodeRestored:
+		return within("restored: waits until leases of before the restore have run out")
 	}
 	return string(r.Code)
 }

@@ -21,7 +21,7 @@ func Plan(in Input) Output {
 	}
 	p.survey()
 	p.pickTrial()
-	if !p.coldStart() {
+	if !p.restored() && !p.coldStart() {
 		p.placeAll()
 	}
 	p.even()
@@ -144,6 +144,19 @@ func (p *planner) grantOf(partition uint32, to int32, cause state.Cause) Grant {
 	}
 }
 
+// restored holds everything back in a strict keyspace of a cluster that was
+// made from a backup, until the leases that the backup's workers may still
+// believe in have run out. The state machine would refuse it.
+func (p *planner) restored() bool {
+	if p.in.Now >= p.in.Restored {
+		return false
+	}
+	p.out.Rest = Reason{Code: CodeRestored, Until: p.in.Restored}
+	p.out.Grants, p.out.Revokes = nil, nil // what survey gave back to slots
+	p.wakeAt(p.in.Restored)
+	return true
+}
+
 // coldStart holds everything back while a keyspace that nobody holds any of
 // is still waiting for workers, so that the first one does not get it all.
 // What a returning worker held before is given to it all the same.
@@ -161,8 +174,10 @@ func (p *planner) coldStart() bool {
 	return true
 }
 
-// finish puts the lists into the order their readers expect.
+// finish puts the lists into the order their readers expect and notes where
+// that leaves the workers.
 func (p *planner) finish() {
+	p.noteShares()
 	slices.SortFunc(p.out.Unowned, func(a, b Unowned) int { return cmp.Compare(a.Partition, b.Partition) })
 	if p.out.Rest.Code == CodeNone && len(p.byID) == 0 {
 		p.out.Rest = Reason{Code: CodeNoWorker}

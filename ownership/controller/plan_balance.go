@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"cmp"
 	"math"
 	"slices"
 
@@ -28,7 +27,8 @@ func (p *planner) even() {
 	if len(live) < 2 {
 		return
 	}
-	b := &balance{planner: p, budget: inFlight(len(p.in.Owners)) - p.flying}
+	pace := max(p.in.Pace, 1)
+	b := &balance{planner: p, budget: inFlight(len(p.in.Owners))*int(pace) - p.flying, perReceiver: perReceiver * pace}
 	b.give = make([]int32, len(p.in.Workers))
 	b.need = make([]int32, len(p.in.Workers))
 	b.giveBack()
@@ -40,6 +40,8 @@ func (p *planner) even() {
 type balance struct {
 	*planner
 	budget int
+	// perReceiver is how many may fly towards one worker.
+	perReceiver int32
 	// give is how many a worker should lose, need how many it should get.
 	give, need []int32
 	moved      []uint32 // partitions that giveBack has put under way, sorted
@@ -153,7 +155,7 @@ func (b *balance) match() {
 	}
 	free := 0 // how many more may fly towards the receivers
 	for _, i := range b.who {
-		b.inbound[i] = min(max(perReceiver-b.inbound[i], 0), b.need[i])
+		b.inbound[i] = min(max(b.perReceiver-b.inbound[i], 0), b.need[i])
 		free += int(b.inbound[i])
 	}
 	b.budget = min(b.budget, free)
@@ -165,7 +167,7 @@ func (b *balance) match() {
 // isQuiet: balance waits until the set of workers has not changed for a
 // while, but not for ever.
 func (b *balance) isQuiet() bool {
-	at := min(b.in.LastChange+quietFor, b.in.FirstChange+quietMax)
+	at := b.in.quietAt()
 	b.wakeAt(at)
 	return b.in.Now >= at
 }
@@ -209,20 +211,12 @@ func (b *balance) nextReceiver(from int) (worker int32, at int) {
 
 // movable: not moved lately, not under way already, not under suspicion.
 func (b *balance) movable(part uint32) bool {
-	if until := b.in.Cool[part]; until > b.in.Now {
-		b.wakeAt(until)
-		return false
-	}
 	if _, ok := slices.BinarySearch(b.moved, part); ok {
 		return false
 	}
-	if i, ok := b.suspect(part); ok {
-		// The log clears a suspect that has been held for long enough in one of
-		// its sweeps, and nothing tells of it: look again then.
-		b.wakeAt(max(b.in.Suspects[i].Since+state.ProbationTime, b.in.Now) + absolvedWithin)
-		return false
-	}
-	return true
+	why, until := b.in.staysFor(part, b.in.Now)
+	b.wakeAt(until)
+	return why == StayNone
 }
 
 func (b *balance) suspected(part uint32) bool {
@@ -231,9 +225,7 @@ func (b *balance) suspected(part uint32) bool {
 }
 
 func (b *balance) suspect(part uint32) (at int, ok bool) {
-	return slices.BinarySearchFunc(b.in.Suspects, part, func(s Suspect, p uint32) int {
-		return cmp.Compare(s.Partition, p)
-	})
+	return b.in.suspect(part)
 }
 
 // start writes the drain and books it.

@@ -55,5 +55,7 @@ func (p *planner) failedOn(suspect, worker int32) bool {
 	if suspect == nobody {
 		return false
 	}
-	return slices.Contains(p.in.Suspects[suspect].Workers, p.in.Workers[worker].ID)
+	return p.in.Suspects[suspect].failedOn(p.in.Workers[worker].ID)
 }
+
+func (s *Suspect) failedOn(worker string) bool { return slices.Contains(s.Workers, worker) }

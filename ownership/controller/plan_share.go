@@ -70,6 +70,25 @@ func (p *planner) clamp(i int32, level, least float64) float64 {
 	return min(max(level*weight, least), room)
 }
 
+// noteShares tells how the workers stand: shares are of all partitions, also of
+// those that nobody can be given now.
+func (p *planner) noteShares() {
+	who := make([]int32, 0, len(p.in.Workers))
+	for i := range p.in.Workers {
+		if p.in.Workers[i].mayReceive() {
+			who = append(who, int32(i))
+		}
+	}
+	p.share(who, len(p.in.Owners))
+	p.out.Shares = make([]Share, len(p.in.Workers))
+	for i := range p.out.Shares {
+		p.out.Shares[i] = Share{Load: p.load[i], Fair: p.fair[i], Limit: p.limit[i]}
+	}
+	for _, i := range who {
+		p.out.Shares[i].Most = p.most(i)
+	}
+}
+
 // fill is what a worker is filled up to: its share, rounded down.
 func (p *planner) fill(i int32) int32 { return int32(math.Floor(p.fair[i] + epsilon)) }
 

@@ -1,9 +1,6 @@
 package controller
 
 import (
-	"cmp"
-	"slices"
-
 	"github.com/leasehold-dev/leasehold/raftstore/state"
 )
 
@@ -79,8 +76,6 @@ func (b *balance) refill(s *state.Slot, to int32) {
 }
 
 func (b *balance) moving(part uint32) bool {
-	_, ok := slices.BinarySearchFunc(b.in.Moves, part, func(m state.Move, p uint32) int {
-		return cmp.Compare(m.Partition, p)
-	})
+	_, ok := b.in.move(part)
 	return ok
 }

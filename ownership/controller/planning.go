@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leasehold-dev/leasehold/raftstore/state"
+	"github.com/leasehold-dev/leasehold/ring"
 )
 
 // planned is the plan of one keyspace in one round.
@@ -15,6 +16,8 @@ type planned struct {
 	view    *spaceView
 	workers []Worker
 	actions []Action
+	ring    *ring.Ring
+	in      Input
 	out     Output
 }
 
@@ -43,7 +46,7 @@ func (t *term) plan(ctx context.Context, v *view) []*planned {
 			Now: in.Now, Takeover: in.Settings.Takeover, Deleting: in.Deleting, Moves: in.Moves, Workers: in.Workers,
 		})
 		in.Actions, p.actions = step, step
-		p.out = Plan(in)
+		p.in, p.out = in, Plan(in)
 		p.space.wake = earliest(p.out.Wake, wake)
 		p.space.dirty = false
 		p.space.filling = p.out.Filling
@@ -76,7 +79,7 @@ func (t *term) workersOf(v *view, sv *spaceView, extra map[state.SessionID]uint3
 		s := &v.sessions[m]
 		workers[i] = Worker{
 			Session: s.id, ID: s.worker, Zone: s.zone, Standing: t.standing(s), Restart: s.restart, Drained: s.drained,
-			Capacity: s.capacity, Elsewhere: uint32(s.held) - here[i] + extra[s.id],
+			Capacity: s.capacity, Here: here[i], Elsewhere: uint32(s.held) - here[i] + extra[s.id],
 			Opened: s.opened, Opens: s.opens, Gossip: s.verdict, GossipUntil: s.until,
 		}
 	}
@@ -97,7 +100,8 @@ func (t *term) standing(s *session) Standing {
 }
 
 // noteMembers notices when the set of workers changes, for the quiet that
-// balance waits for and for the cold start.
+// balance waits for, and when one arrives, for the cold start: workers that were
+// there all the time, and lost everything in an outage, are not waited for.
 func (t *term) noteMembers(p *planned) {
 	h := fnv.New64a()
 	receivers := 0
@@ -118,6 +122,7 @@ func (t *term) noteMembers(p *planned) {
 	}
 	s := p.space
 	if sum := h.Sum64(); sum != s.members {
+		t.noteArrivals(p)
 		if s.members == 0 || t.clock-s.lastChange >= quietFor {
 			s.firstChange = t.clock
 		}
@@ -131,14 +136,34 @@ func (t *term) noteMembers(p *planned) {
 	}
 }
 
+// joinSlack is how far the log's clock may be behind when it notes a join.
+const joinSlack = time.Second
+
+// noteArrivals notes when a worker was first seen in this term.
+func (t *term) noteArrivals(p *planned) {
+	s := p.space
+	arrived := t.clock
+	if s.seen == nil { // all are new here, and may have been there for long
+		arrived = min(t.clock, p.view.lastJoin+joinSlack)
+	}
+	seen := make(map[state.SessionID]struct{}, len(p.workers))
+	for i := range p.workers {
+		id := p.workers[i].Session
+		seen[id] = struct{}{}
+		if _, known := s.seen[id]; !known {
+			s.lastArrival = max(s.lastArrival, arrived)
+		}
+	}
+	s.seen = seen
+}
+
 // input puts together what the planner looks at.
 func (t *term) input(ctx context.Context, p *planned) Input {
 	sv, s := p.view, p.space
 	in := Input{
 		Keyspace: sv.id, Settings: sv.settings, Deleting: sv.deleting, Now: t.clock,
-		// The log's clock may be a second behind when it notes a join.
-		LastJoin: max(sv.lastJoin, s.lastChange),
-		Workers:  p.workers, Owners: sv.owners, Tokens: sv.tokens, Lost: s.lost,
+		LastJoin: max(sv.lastJoin, s.lastArrival), Restored: sv.restored,
+		Workers: p.workers, Owners: sv.owners, Tokens: sv.tokens, Lost: s.lost,
 		Moves: sv.moves, Slots: sv.slots, Suspects: sv.suspects,
 		LastChange: s.lastChange, FirstChange: s.firstChange, ColdSince: s.coldSince,
 		Cool: s.cool, Hold: s.hold, Filling: s.filling,
@@ -158,6 +183,9 @@ func (t *term) input(ctx context.Context, p *planned) Input {
 		at[w.ID] = int32(i)
 		members = append(members, w.ID)
 	}
+	if len(members) == 0 {
+		return in // a ring of those who went would be nobody's wish
+	}
 	slices.Sort(members)
 	patience := time.Duration(0)
 	switch {
@@ -172,6 +200,13 @@ func (t *term) input(ctx context.Context, p *planned) Input {
 	if r == nil {
 		return in
 	}
+	p.ring = r
+	in.wish(r, at)
+	return in
+}
+
+// wish is the ring's, for workers found by id.
+func (in *Input) wish(r *ring.Ring, at map[string]int32) {
 	in.Ring = r.Owners()
 	in.RingWorkers = make([]int32, len(r.Members()))
 	for i, id := range r.Members() {
@@ -180,5 +215,4 @@ func (t *term) input(ctx context.Context, p *planned) Input {
 			in.RingWorkers[i] = w
 		}
 	}
-	return in
 }

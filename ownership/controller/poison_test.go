@@ -40,7 +40,7 @@ func TestPoisonIsTriedAloneAndQuarantined(t *testing.T) {
 		if most > 2 {
 			t.Errorf("%d partitions were unowned at once, two fail", most)
 		}
-		r, _ := c.Why(ks, 3)
+		r, _ := why(c, ks, 3)
 		if r.Code != CodeQuarantined {
 			t.Errorf("reason is %+v, want quarantined", r)
 		}

@@ -72,20 +72,28 @@ func (t *term) propose(ctx context.Context, plans []*planned) (failed bool) {
 // refusals counts what the state machine would not do: the plan was made from
 // a view that is not true any more.
 func (t *term) refusals(q proposal, results []state.Result) int {
-	n := 0
+	n, grants := 0, 0
 	var first error
-	for _, r := range results {
+	for i, r := range results {
+		grant, isGrant := q.cmds[i].(*state.Grant)
 		if r.Err != nil {
 			n++
 			first = r.Err
+			if isGrant {
+				grants += len(grant.Items)
+			}
 		}
 		for _, err := range r.Items {
 			if err != nil {
 				n++
 				first = err
+				if isGrant {
+					grants++
+				}
 			}
 		}
 	}
+	t.c.cfg.Metrics.Refused(q.name, grants)
 	if n > 0 {
 		t.log.Debug("plan was refused in part", "keyspace", q.name, "items", n, "cause", first)
 	}

@@ -1,12 +1,17 @@
 package controller
 
-import "github.com/leasehold-dev/leasehold/raftstore/state"
+import (
+	"maps"
+	"slices"
+
+	"github.com/leasehold-dev/leasehold/raftstore/state"
+)
 
 // publish makes the plans of a round visible to readers and to metrics.
 func (t *term) publish(v *view, plans []*planned) {
 	fresh := make(map[state.KeyspaceID]*published, len(plans))
 	for _, p := range plans {
-		pub := &published{rest: p.out.Rest, unowned: p.out.Unowned, blocked: t.blocked(v, p)}
+		pub := &published{rest: p.out.Rest, unowned: p.out.Unowned, blocked: t.blocked(v, p), plan: t.planned(p)}
 		for _, a := range p.actions {
 			if a.Kind == Stuck {
 				pub.stuck = append(pub.stuck, t.stuckMove(p, a))
@@ -45,6 +50,14 @@ func (t *term) blocked(v *view, p *planned) map[state.SessionID]Reason {
 		blocked[w.Session] = Reason{Code: CodeBlocked, Worker: w.ID, Until: v.sessions[p.view.members[i]].deadline}
 	}
 	return blocked
+}
+
+// planned is a plan for those who ask about it later: what the loop goes on to
+// change is copied.
+func (t *term) planned(p *planned) *Planned {
+	in := p.in
+	in.Cool, in.Hold, in.Lost = maps.Clone(in.Cool), maps.Clone(in.Hold), slices.Clone(in.Lost)
+	return &Planned{Input: in, Output: p.out, Ring: p.ring}
 }
 
 func (t *term) stuckMove(p *planned, a Action) StuckMove {

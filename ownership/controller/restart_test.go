@@ -31,7 +31,7 @@ func TestRollingRestartWithinTheGraceMovesNothing(t *testing.T) {
 			had := s.held(ids[id], ks)
 			s.must(&state.LeaveSession{Session: ids[id], Restart: true})
 			pass(2 * time.Second)
-			if r, _ := c.Why(ks, had[0]); r.Code != CodeReserved || r.Worker != id {
+			if r, _ := why(c, ks, had[0]); r.Code != CodeReserved || r.Worker != id {
 				t.Errorf("reason is %+v, want reserved for %s", r, id)
 			}
 			ids[id] = s.open(id, 0, "orders")
@@ -118,7 +118,7 @@ func TestRestartUnderTheSameIDInsideTheTTL(t *testing.T) {
 		if n := len(s.held(now, ks)); n > 0 {
 			t.Errorf("new session got %d while its predecessor's leases last", n)
 		}
-		if r, _ := c.Why(ks, had[0]); r.Code != CodeBlocked {
+		if r, _ := why(c, ks, had[0]); r.Code != CodeBlocked {
 			t.Errorf("reason is %+v, want blocked", r)
 		}
 		pass(8 * time.Second)

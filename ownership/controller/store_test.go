@@ -29,6 +29,8 @@ type testStore struct {
 	fail atomic.Bool
 	// items counts what was proposed, largest is the largest proposal.
 	largest atomic.Int64
+	// inVain counts grants that came before the hold of a restore was over.
+	inVain atomic.Int64
 }
 
 const testTerm = 1
@@ -108,6 +110,11 @@ func (s *testStore) apply(cmds ...state.Command) []state.Result {
 		return make([]state.Result, len(cmds))
 	}
 	r := s.s.Apply(s.index, testTerm, b)
+	for i := range r {
+		if state.ReasonOf(r[i].Err) == state.ReasonRestored {
+			s.inVain.Add(1)
+		}
+	}
 	for ch := range s.subs {
 		select {
 		case ch <- struct{}{}:
@@ -364,4 +371,15 @@ func lead(t testing.TB, s *testStore, g Gossip, m Metrics) (c *Controller, f *fl
 			}
 		})
 	}
+}
+
+// why asks of a partition as it is now.
+func why(c *Controller, ks state.KeyspaceID, p uint32) (Reason, error) {
+	var lease state.Lease
+	c.cfg.Store.View(func(s *state.State) {
+		if k, ok := s.Keyspace(ks); ok {
+			lease = k.Lease(p)
+		}
+	})
+	return c.Why(ks, p, lease)
 }

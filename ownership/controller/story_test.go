@@ -26,8 +26,11 @@ import (
 //	suspect 3 failures=2 workers=a,b retry=+1s quarantined
 //	cool 3 +60s          hold 3 +1s          lost 3 failed
 //	ring                                    (of the workers that count)
+//	restored +10s                           (nothing is granted before)
 //	time +3s             unrest             (the set of workers has changed now)
 //	plan                 step               plan apply
+//	why 3                                   (who could have it, and what holds it where it is)
+//	simulate +x +y:4 -a                     (workers that come and go)
 func TestStories(t *testing.T) {
 	files, err := filepath.Glob("testdata/stories/*.txt")
 	if err != nil || len(files) == 0 {
@@ -79,6 +82,7 @@ type story struct {
 	hold     map[uint32]state.Clock
 	lost     []state.Cause
 	coldFrom state.Clock
+	restored state.Clock
 	out      strings.Builder
 }
 
@@ -119,6 +123,8 @@ func (s *story) do(f []string) error {
 		}
 	case "ring":
 		w.reRing()
+	case "restored":
+		s.restored = s.at(f[1])
 	case "unrest":
 		w.changed = w.now
 	case "time":
@@ -127,6 +133,10 @@ func (s *story) do(f []string) error {
 		s.step()
 	case "plan":
 		s.plan(len(f) > 1)
+	case "why":
+		s.why(parts(f[1:])[0])
+	case "simulate":
+		return s.simulate(f[1:])
 	default:
 		return fmt.Errorf("unknown command")
 	}
@@ -178,7 +188,7 @@ func (s *story) keyspace(f []string) error {
 	s.w = newWorld(n, 0)
 	s.cool, s.hold = make(map[uint32]state.Clock), make(map[uint32]state.Clock)
 	s.lost = make([]state.Cause, n)
-	s.coldFrom, s.suspects = s.w.now, nil
+	s.coldFrom, s.suspects, s.restored = s.w.now, nil, 0
 	for _, o := range f[1:] {
 		key, value, _ := strings.Cut(o, "=")
 		switch key {
@@ -340,11 +350,16 @@ func (s *story) name(id state.SessionID) string {
 	return "one that went"
 }
 
-func (s *story) plan(apply bool) {
+func (s *story) input() Input {
 	in := s.w.input()
 	in.Suspects, in.Cool, in.Hold, in.Lost = s.suspects, s.cool, s.hold, s.lost
-	in.LastJoin, in.ColdSince = s.w.changed, s.coldFrom
+	in.LastJoin, in.ColdSince, in.Restored = s.w.changed, s.coldFrom, s.restored
 	in.Actions, _ = Step(s.handoffs())
+	return in
+}
+
+func (s *story) plan(apply bool) {
+	in := s.input()
 	o := Plan(in)
 	lines := make(map[string][]uint32)
 	var order []string

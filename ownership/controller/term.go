@@ -23,7 +23,8 @@ type term struct {
 	clock   state.Clock // never goes back
 	spaces  map[state.KeyspaceID]*space
 	watched map[state.SessionID]*watch
-	fenced  bool // some keyspace may be taken over early
+	barred  map[state.SessionID]state.Cause // why a session may only end
+	fenced  bool                            // some keyspace may be taken over early
 
 	rings   *rings
 	probes  chan probed
@@ -47,6 +48,8 @@ type space struct {
 
 	members                            uint64 // fingerprint of the workers and their standing
 	lastChange, firstChange, coldSince state.Clock
+	seen                               map[state.SessionID]struct{}
+	lastArrival                        state.Clock // of a session not seen before
 	cool, hold                         map[uint32]state.Clock
 	flaps                              map[uint32]flap
 	filling                            []state.SessionID
@@ -78,6 +81,7 @@ func newTerm(c *Controller, p Proposer) *term {
 		c: c, p: p, log: c.log,
 		spaces:  make(map[state.KeyspaceID]*space),
 		watched: make(map[state.SessionID]*watch),
+		barred:  make(map[state.SessionID]state.Cause),
 		rings:   newRings(),
 		probes:  make(chan probed),
 		slots:   make(chan struct{}, maxProbes),

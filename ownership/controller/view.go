@@ -46,6 +46,7 @@ type spaceView struct {
 	settings   state.Settings
 	deleting   bool
 	lastJoin   state.Clock
+	restored   state.Clock // see Input
 	partitions uint32
 	owned      int
 	members    []int32
@@ -90,8 +91,11 @@ func (t *term) look() *view {
 }
 
 func (v *view) copySessions(s *state.State, fenced map[state.KeyspaceID]bool) {
-	v.sessions = make([]session, 0, s.SessionCount())
+	v.sessions = make([]session, 0, s.WorkerSessionCount())
 	for x := range s.Sessions() {
+		if x.Worker == "" {
+			continue // it can own nothing
+		}
 		c := session{
 			id: x.ID, worker: x.Worker, zone: x.Zone, state: x.State, restart: x.Restart, gossips: x.Gossip,
 			capacity: x.Capacity, held: x.Held, ttl: x.TTL, opened: x.Opened, deadline: x.Deadline,
@@ -111,6 +115,9 @@ func (v *view) copySpace(s *state.State, k *state.Keyspace) {
 	c := spaceView{
 		id: k.ID, name: k.Name, settings: k.Settings, deleting: k.Deleting,
 		lastJoin: k.LastJoin, partitions: k.Partitions, owned: k.Owned,
+	}
+	if left := s.StrictHold(); left > 0 && k.Settings.Takeover == state.Strict {
+		c.restored = s.Now() + left
 	}
 	defer func() { v.spaces = append(v.spaces, c) }()
 	if k.Deleting {

@@ -29,49 +29,63 @@ type published struct {
 	unowned []Unowned
 	stuck   []StuckMove
 	blocked map[state.SessionID]Reason
+	plan    *Planned
 }
 
-// Why says why a partition has no owner, or has one that does not work. The
-// zero Reason: it is owned and well, or the plan has nothing against it. Only
-// the leader knows; a follower says ErrNotLeading.
-func (c *Controller) Why(ks state.KeyspaceID, p uint32) (Reason, error) {
-	var lease state.Lease
+// Why says why a partition has no owner, or has one that does not work, of a lease
+// of it that the caller has looked at: when that has changed since, nothing is said
+// that is true of the next one only. The zero Reason: it is owned and well, or the
+// plan has nothing against it. Only the leader knows; a follower says ErrNotLeading.
+func (c *Controller) Why(ks state.KeyspaceID, p uint32, lease state.Lease) (Reason, error) {
 	var now state.Clock
-	var found bool
-	c.cfg.Store.View(func(s *state.State) {
-		k, ok := s.Keyspace(ks)
-		if found = ok && p < k.Partitions; found {
-			lease, now = k.Lease(p), s.Now()
-		}
-	})
-	if !found {
-		return Reason{}, &state.Refusal{Reason: state.ReasonNotFound, What: "partition"}
-	}
+	c.cfg.Store.View(func(s *state.State) { now = s.Now() })
 	c.mu.Lock()
 	leading, pub := c.proposer != nil, c.views[ks]
 	c.mu.Unlock()
 	if !leading {
 		return Reason{}, ErrNotLeading
 	}
-	var r Reason
-	switch {
-	case pub == nil && lease.Session == 0:
-		r = Reason{Code: CodePending}
-	case pub == nil:
-	case lease.Session != 0:
-		r = pub.blocked[lease.Session]
-		for _, m := range pub.stuck {
-			if m.Partition == p && m.Token == lease.Token {
-				r = Reason{Code: CodeStuck, Worker: m.Worker}
-			}
-		}
-	default:
-		r = pub.why(p)
-	}
+	r := pub.of(p, lease)
 	if r.Until > now {
 		r.Left = r.Until - now
 	}
 	return r, nil
+}
+
+// Blocked returns a test that says of a lease of ks what Why would: whether its
+// Code is CodeBlocked. It is for looking at every partition at once, and goes by
+// the plan of the time of this call. nil: none is, or this server does not lead.
+func (c *Controller) Blocked(ks state.KeyspaceID) func(p uint32, l state.Lease) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	pub := c.views[ks]
+	if c.proposer == nil || pub == nil {
+		return nil
+	}
+	blocked := func(r Reason) bool { return r.Code == CodeBlocked }
+	if len(pub.blocked) == 0 && !blocked(pub.rest) && !slices.ContainsFunc(pub.unowned, func(u Unowned) bool { return blocked(u.Reason) }) {
+		return nil
+	}
+	return func(p uint32, l state.Lease) bool { return blocked(pub.of(p, l)) }
+}
+
+// of is the reason that the plan has for a lease.
+func (p *published) of(partition uint32, l state.Lease) (r Reason) {
+	switch {
+	case p == nil && l.Session == 0:
+		return Reason{Code: CodePending}
+	case p == nil:
+	case l.Session != 0:
+		r = p.blocked[l.Session]
+		for _, m := range p.stuck {
+			if m.Partition == partition && m.Token == l.Token {
+				r = Reason{Code: CodeStuck, Worker: m.Worker}
+			}
+		}
+	default:
+		return p.why(partition)
+	}
+	return r
 }
 
 func (p *published) why(partition uint32) Reason {

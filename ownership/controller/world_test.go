@@ -27,6 +27,7 @@ type world struct {
 
 	ring        []int32
 	ringMembers []string
+	made        *ring.Ring
 
 	log []moved
 }
@@ -81,7 +82,7 @@ func (w *world) find(id string) int {
 	return slices.IndexFunc(w.workers, func(x Worker) bool { return x.ID == id })
 }
 
-func (w *world) wish(r *ring.Ring) { w.ring, w.ringMembers = r.Owners(), r.Members() }
+func (w *world) wish(r *ring.Ring) { w.ring, w.ringMembers, w.made = r.Owners(), r.Members(), r }
 
 // reRing computes the ring of the workers that count.
 func (w *world) reRing() {

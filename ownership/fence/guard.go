@@ -65,6 +65,13 @@ func (t *Tally) Rejections() uint64 {
 	return t.stale + t.otherOwner
 }
 
+// Stale is the number of refusals with ReasonStale.
+func (t *Tally) Stale() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.stale
+}
+
 // OtherOwner is the number of refusals with ReasonOtherOwner.
 func (t *Tally) OtherOwner() uint64 {
 	t.mu.Lock()

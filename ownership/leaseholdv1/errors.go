@@ -25,9 +25,12 @@ const (
 	ReasonDeleting       = "deleting"         // the keyspace is being deleted
 	ReasonNoLeader       = "no_leader"        // retry: an election is going on
 	ReasonNotLeader      = "not_leader"       // retry at the leader named, if one is
+	ReasonRestored       = "restored"         // strict keyspaces wait until leases of before a restore have run out
 	ReasonVoidTerm       = "void_term"        // retry: the leader was deposed before it was logged
 	ReasonUnknownOutcome = "unknown_outcome"  // it may have been done: look before trying again
 	ReasonTokensSpent    = "tokens_spent"     // the token counter has reached its end
+	ReasonNumbersSpent   = "numbers_spent"    // a sequence has reached its end
+	ReasonFeature        = "feature"          // retry when all servers of the cluster have been upgraded
 	ReasonTooLarge       = "too_large"        // the request is above the size limit
 	ReasonCompacted      = "compacted"        // the events after that revision are gone: list again
 	ReasonWrongCluster   = "wrong_cluster"    // the caller belongs to another cluster
@@ -37,6 +40,7 @@ const (
 	ReasonDeadline       = "deadline"         // the call's time was up; it may have been done
 	ReasonCancelled      = "cancelled"        // the caller gave up
 	ReasonStoreFailed    = "store_failed"     // this server's disk or log is broken: use another
+	ReasonNoSpace        = "no_space"         // keys have used up their quota, or an alarm says so
 	ReasonInternal       = "internal"         // a bug of the server
 )
 

@@ -257,8 +257,20 @@ type Status struct {
 	Workers           int64             `protobuf:"varint,19,opt,name=workers,proto3" json:"workers,omitempty"`
 	ElectionTimeoutMs int64             `protobuf:"varint,20,opt,name=election_timeout_ms,json=electionTimeoutMs,proto3" json:"election_timeout_ms,omitempty"`
 	RaftState         string            `protobuf:"bytes,21,opt,name=raft_state,json=raftState,proto3" json:"raft_state,omitempty"` // leader, follower, candidate, shutdown
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Id of the data directory, drawn at random when it was made: a wiped server
+	// comes back with another one.
+	StoreId string `protobuf:"bytes,22,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
+	// Everything up to this level may be written to the log: all servers know
+	// it. max_feature_level is what the asked server knows.
+	FeatureLevel    uint32 `protobuf:"varint,23,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
+	MaxFeatureLevel uint32 `protobuf:"varint,24,opt,name=max_feature_level,json=maxFeatureLevel,proto3" json:"max_feature_level,omitempty"`
+	Boot            uint64 `protobuf:"varint,25,opt,name=boot,proto3" json:"boot,omitempty"` // start of this process, nanoseconds: tells two processes apart
+	// After a restore: how long nothing is granted in strict keyspaces yet, on
+	// the cluster's clock. 0: not at all.
+	StrictHoldMs  int64  `protobuf:"varint,26,opt,name=strict_hold_ms,json=strictHoldMs,proto3" json:"strict_hold_ms,omitempty"`
+	RaftAddr      string `protobuf:"bytes,27,opt,name=raft_addr,json=raftAddr,proto3" json:"raft_addr,omitempty"` // where the other servers reach this one
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Status) Reset() {
@@ -438,6 +450,48 @@ func (x *Status) GetRaftState() string {
 	return ""
 }
 
+func (x *Status) GetStoreId() string {
+	if x != nil {
+		return x.StoreId
+	}
+	return ""
+}
+
+func (x *Status) GetFeatureLevel() uint32 {
+	if x != nil {
+		return x.FeatureLevel
+	}
+	return 0
+}
+
+func (x *Status) GetMaxFeatureLevel() uint32 {
+	if x != nil {
+		return x.MaxFeatureLevel
+	}
+	return 0
+}
+
+func (x *Status) GetBoot() uint64 {
+	if x != nil {
+		return x.Boot
+	}
+	return 0
+}
+
+func (x *Status) GetStrictHoldMs() int64 {
+	if x != nil {
+		return x.StrictHoldMs
+	}
+	return 0
+}
+
+func (x *Status) GetRaftAddr() string {
+	if x != nil {
+		return x.RaftAddr
+	}
+	return ""
+}
+
 type KeyspaceStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -611,18 +665,25 @@ func (x *ListPeersResponse) GetGossipLabel() string {
 }
 
 type Peer struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ServerId      string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
-	RaftAddr      string                 `protobuf:"bytes,2,opt,name=raft_addr,json=raftAddr,proto3" json:"raft_addr,omitempty"`
-	GrpcAddr      string                 `protobuf:"bytes,3,opt,name=grpc_addr,json=grpcAddr,proto3" json:"grpc_addr,omitempty"`
-	HttpAddr      string                 `protobuf:"bytes,4,opt,name=http_addr,json=httpAddr,proto3" json:"http_addr,omitempty"`
-	Voter         bool                   `protobuf:"varint,5,opt,name=voter,proto3" json:"voter,omitempty"`
-	Leader        bool                   `protobuf:"varint,6,opt,name=leader,proto3" json:"leader,omitempty"`
-	Gossip        string                 `protobuf:"bytes,7,opt,name=gossip,proto3" json:"gossip,omitempty"` // alive, leaving, dead, unknown
-	Version       string                 `protobuf:"bytes,8,opt,name=version,proto3" json:"version,omitempty"`
-	GossipAddr    string                 `protobuf:"bytes,9,opt,name=gossip_addr,json=gossipAddr,proto3" json:"gossip_addr,omitempty"` // where a worker's gossip may join
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	ServerId   string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
+	RaftAddr   string                 `protobuf:"bytes,2,opt,name=raft_addr,json=raftAddr,proto3" json:"raft_addr,omitempty"`
+	GrpcAddr   string                 `protobuf:"bytes,3,opt,name=grpc_addr,json=grpcAddr,proto3" json:"grpc_addr,omitempty"`
+	HttpAddr   string                 `protobuf:"bytes,4,opt,name=http_addr,json=httpAddr,proto3" json:"http_addr,omitempty"`
+	Voter      bool                   `protobuf:"varint,5,opt,name=voter,proto3" json:"voter,omitempty"`
+	Leader     bool                   `protobuf:"varint,6,opt,name=leader,proto3" json:"leader,omitempty"`
+	Gossip     string                 `protobuf:"bytes,7,opt,name=gossip,proto3" json:"gossip,omitempty"` // alive, leaving, dead, unknown
+	Version    string                 `protobuf:"bytes,8,opt,name=version,proto3" json:"version,omitempty"`
+	GossipAddr string                 `protobuf:"bytes,9,opt,name=gossip_addr,json=gossipAddr,proto3" json:"gossip_addr,omitempty"` // where a worker's gossip may join
+	StoreId    string                 `protobuf:"bytes,10,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`         // of its data directory
+	// Of the leader's view: time since the server last answered, -1 if it has
+	// not; and the end of its log, 0 if not known.
+	LastContactMs   int64  `protobuf:"varint,11,opt,name=last_contact_ms,json=lastContactMs,proto3" json:"last_contact_ms,omitempty"`
+	LastIndex       uint64 `protobuf:"varint,12,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
+	MaxFeatureLevel uint32 `protobuf:"varint,13,opt,name=max_feature_level,json=maxFeatureLevel,proto3" json:"max_feature_level,omitempty"` // 0: not known
+	Note            string `protobuf:"bytes,14,opt,name=note,proto3" json:"note,omitempty"`                                                 // what is being done with it: catching up, replaced by a newer data directory, …
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Peer) Reset() {
@@ -718,6 +779,1249 @@ func (x *Peer) GetGossipAddr() string {
 	return ""
 }
 
+func (x *Peer) GetStoreId() string {
+	if x != nil {
+		return x.StoreId
+	}
+	return ""
+}
+
+func (x *Peer) GetLastContactMs() int64 {
+	if x != nil {
+		return x.LastContactMs
+	}
+	return 0
+}
+
+func (x *Peer) GetLastIndex() uint64 {
+	if x != nil {
+		return x.LastIndex
+	}
+	return 0
+}
+
+func (x *Peer) GetMaxFeatureLevel() uint32 {
+	if x != nil {
+		return x.MaxFeatureLevel
+	}
+	return 0
+}
+
+func (x *Peer) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+type InitClusterRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Expect        int32                  `protobuf:"varint,1,opt,name=expect,proto3" json:"expect,omitempty"` // how many servers the cluster has, 1 to 9
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InitClusterRequest) Reset() {
+	*x = InitClusterRequest{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InitClusterRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InitClusterRequest) ProtoMessage() {}
+
+func (x *InitClusterRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InitClusterRequest.ProtoReflect.Descriptor instead.
+func (*InitClusterRequest) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *InitClusterRequest) GetExpect() int32 {
+	if x != nil {
+		return x.Expect
+	}
+	return 0
+}
+
+type InitClusterResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Items         []*Peer                `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InitClusterResponse) Reset() {
+	*x = InitClusterResponse{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InitClusterResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InitClusterResponse) ProtoMessage() {}
+
+func (x *InitClusterResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InitClusterResponse.ProtoReflect.Descriptor instead.
+func (*InitClusterResponse) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *InitClusterResponse) GetItems() []*Peer {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+type AddPeerRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	ServerId string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
+	// Where to ask the server for its identity; empty: gossip knows.
+	GrpcAddr      string `protobuf:"bytes,2,opt,name=grpc_addr,json=grpcAddr,proto3" json:"grpc_addr,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddPeerRequest) Reset() {
+	*x = AddPeerRequest{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddPeerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddPeerRequest) ProtoMessage() {}
+
+func (x *AddPeerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddPeerRequest.ProtoReflect.Descriptor instead.
+func (*AddPeerRequest) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *AddPeerRequest) GetServerId() string {
+	if x != nil {
+		return x.ServerId
+	}
+	return ""
+}
+
+func (x *AddPeerRequest) GetGrpcAddr() string {
+	if x != nil {
+		return x.GrpcAddr
+	}
+	return ""
+}
+
+type PromotePeerRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ServerId      string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PromotePeerRequest) Reset() {
+	*x = PromotePeerRequest{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PromotePeerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PromotePeerRequest) ProtoMessage() {}
+
+func (x *PromotePeerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PromotePeerRequest.ProtoReflect.Descriptor instead.
+func (*PromotePeerRequest) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *PromotePeerRequest) GetServerId() string {
+	if x != nil {
+		return x.ServerId
+	}
+	return ""
+}
+
+type RemovePeerRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	ServerId string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
+	StoreId  string                 `protobuf:"bytes,2,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"` // empty: whatever it is
+	// Also when the servers that are left and alive are no quorum.
+	Force         bool `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemovePeerRequest) Reset() {
+	*x = RemovePeerRequest{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemovePeerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemovePeerRequest) ProtoMessage() {}
+
+func (x *RemovePeerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemovePeerRequest.ProtoReflect.Descriptor instead.
+func (*RemovePeerRequest) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *RemovePeerRequest) GetServerId() string {
+	if x != nil {
+		return x.ServerId
+	}
+	return ""
+}
+
+func (x *RemovePeerRequest) GetStoreId() string {
+	if x != nil {
+		return x.StoreId
+	}
+	return ""
+}
+
+func (x *RemovePeerRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+type RemovePeerResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemovePeerResponse) Reset() {
+	*x = RemovePeerResponse{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemovePeerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemovePeerResponse) ProtoMessage() {}
+
+func (x *RemovePeerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemovePeerResponse.ProtoReflect.Descriptor instead.
+func (*RemovePeerResponse) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{11}
+}
+
+type TransferLeadershipRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ServerId      string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"` // empty: the voter that is furthest on
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TransferLeadershipRequest) Reset() {
+	*x = TransferLeadershipRequest{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TransferLeadershipRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TransferLeadershipRequest) ProtoMessage() {}
+
+func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
+func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *TransferLeadershipRequest) GetServerId() string {
+	if x != nil {
+		return x.ServerId
+	}
+	return ""
+}
+
+type TransferLeadershipResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	LeaderId      string                 `protobuf:"bytes,1,opt,name=leader_id,json=leaderId,proto3" json:"leader_id,omitempty"` // the new one
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TransferLeadershipResponse) Reset() {
+	*x = TransferLeadershipResponse{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TransferLeadershipResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TransferLeadershipResponse) ProtoMessage() {}
+
+func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TransferLeadershipResponse.ProtoReflect.Descriptor instead.
+func (*TransferLeadershipResponse) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *TransferLeadershipResponse) GetLeaderId() string {
+	if x != nil {
+		return x.LeaderId
+	}
+	return ""
+}
+
+type GetHealthRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetHealthRequest) Reset() {
+	*x = GetHealthRequest{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetHealthRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetHealthRequest) ProtoMessage() {}
+
+func (x *GetHealthRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetHealthRequest.ProtoReflect.Descriptor instead.
+func (*GetHealthRequest) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{14}
+}
+
+// ServerHealth is one server's measurements of itself. Latencies are of the
+// last minute or two.
+type ServerHealth struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	ServerId        string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
+	StoreId         string                 `protobuf:"bytes,2,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
+	ClusterId       string                 `protobuf:"bytes,3,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	Version         string                 `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
+	MaxFeatureLevel uint32                 `protobuf:"varint,5,opt,name=max_feature_level,json=maxFeatureLevel,proto3" json:"max_feature_level,omitempty"`
+	Boot            uint64                 `protobuf:"varint,6,opt,name=boot,proto3" json:"boot,omitempty"`
+	UptimeMs        int64                  `protobuf:"varint,7,opt,name=uptime_ms,json=uptimeMs,proto3" json:"uptime_ms,omitempty"`
+	// Two readings at one moment: the boot clock, which counts suspend, and the
+	// wall clock.
+	BootClockNs       int64                  `protobuf:"varint,8,opt,name=boot_clock_ns,json=bootClockNs,proto3" json:"boot_clock_ns,omitempty"`
+	WallClock         *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=wall_clock,json=wallClock,proto3" json:"wall_clock,omitempty"`
+	ElectionTimeoutMs int64                  `protobuf:"varint,10,opt,name=election_timeout_ms,json=electionTimeoutMs,proto3" json:"election_timeout_ms,omitempty"`
+	DataDir           string                 `protobuf:"bytes,11,opt,name=data_dir,json=dataDir,proto3" json:"data_dir,omitempty"` // empty: in memory
+	DiskFreeBytes     uint64                 `protobuf:"varint,12,opt,name=disk_free_bytes,json=diskFreeBytes,proto3" json:"disk_free_bytes,omitempty"`
+	DiskSizeBytes     uint64                 `protobuf:"varint,13,opt,name=disk_size_bytes,json=diskSizeBytes,proto3" json:"disk_size_bytes,omitempty"`
+	DataBytes         uint64                 `protobuf:"varint,14,opt,name=data_bytes,json=dataBytes,proto3" json:"data_bytes,omitempty"` // used by the data directory
+	StoragePoisoned   bool                   `protobuf:"varint,15,opt,name=storage_poisoned,json=storagePoisoned,proto3" json:"storage_poisoned,omitempty"`
+	FsyncCount        uint64                 `protobuf:"varint,16,opt,name=fsync_count,json=fsyncCount,proto3" json:"fsync_count,omitempty"`
+	FsyncP50Ms        float64                `protobuf:"fixed64,17,opt,name=fsync_p50_ms,json=fsyncP50Ms,proto3" json:"fsync_p50_ms,omitempty"`
+	FsyncP99Ms        float64                `protobuf:"fixed64,18,opt,name=fsync_p99_ms,json=fsyncP99Ms,proto3" json:"fsync_p99_ms,omitempty"`
+	FsyncMaxMs        float64                `protobuf:"fixed64,19,opt,name=fsync_max_ms,json=fsyncMaxMs,proto3" json:"fsync_max_ms,omitempty"`
+	LogFirstIndex     uint64                 `protobuf:"varint,20,opt,name=log_first_index,json=logFirstIndex,proto3" json:"log_first_index,omitempty"`
+	LogLastIndex      uint64                 `protobuf:"varint,21,opt,name=log_last_index,json=logLastIndex,proto3" json:"log_last_index,omitempty"`
+	SnapshotIndex     uint64                 `protobuf:"varint,22,opt,name=snapshot_index,json=snapshotIndex,proto3" json:"snapshot_index,omitempty"`
+	SnapshotAgeMs     int64                  `protobuf:"varint,23,opt,name=snapshot_age_ms,json=snapshotAgeMs,proto3" json:"snapshot_age_ms,omitempty"` // -1: there is none
+	SnapshotBytes     uint64                 `protobuf:"varint,24,opt,name=snapshot_bytes,json=snapshotBytes,proto3" json:"snapshot_bytes,omitempty"`
+	Gossip            []*GossipView          `protobuf:"bytes,25,rep,name=gossip,proto3" json:"gossip,omitempty"`
+	GossipUdpFailures uint64                 `protobuf:"varint,26,opt,name=gossip_udp_failures,json=gossipUdpFailures,proto3" json:"gossip_udp_failures,omitempty"` // members that answered over TCP but not UDP
+	GossipConflicts   uint64                 `protobuf:"varint,27,opt,name=gossip_conflicts,json=gossipConflicts,proto3" json:"gossip_conflicts,omitempty"`
+	GossipStrangers   uint64                 `protobuf:"varint,28,opt,name=gossip_strangers,json=gossipStrangers,proto3" json:"gossip_strangers,omitempty"` // refused members of other clusters
+	Goroutines        int64                  `protobuf:"varint,29,opt,name=goroutines,proto3" json:"goroutines,omitempty"`
+	ResidentBytes     uint64                 `protobuf:"varint,30,opt,name=resident_bytes,json=residentBytes,proto3" json:"resident_bytes,omitempty"`
+	OpenFiles         int64                  `protobuf:"varint,31,opt,name=open_files,json=openFiles,proto3" json:"open_files,omitempty"`
+	MaxOpenFiles      int64                  `protobuf:"varint,32,opt,name=max_open_files,json=maxOpenFiles,proto3" json:"max_open_files,omitempty"`
+	LastBackup        *timestamppb.Timestamp `protobuf:"bytes,33,opt,name=last_backup,json=lastBackup,proto3" json:"last_backup,omitempty"`           // of this server since it runs
+	LeaderChanges     uint64                 `protobuf:"varint,34,opt,name=leader_changes,json=leaderChanges,proto3" json:"leader_changes,omitempty"` // seen since this process runs
+	Keys              *KeyFigures            `protobuf:"bytes,35,opt,name=keys,proto3" json:"keys,omitempty"`                                         // unset: the server is too old to know keys
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *ServerHealth) Reset() {
+	*x = ServerHealth{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ServerHealth) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ServerHealth) ProtoMessage() {}
+
+func (x *ServerHealth) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ServerHealth.ProtoReflect.Descriptor instead.
+func (*ServerHealth) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ServerHealth) GetServerId() string {
+	if x != nil {
+		return x.ServerId
+	}
+	return ""
+}
+
+func (x *ServerHealth) GetStoreId() string {
+	if x != nil {
+		return x.StoreId
+	}
+	return ""
+}
+
+func (x *ServerHealth) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *ServerHealth) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *ServerHealth) GetMaxFeatureLevel() uint32 {
+	if x != nil {
+		return x.MaxFeatureLevel
+	}
+	return 0
+}
+
+func (x *ServerHealth) GetBoot() uint64 {
+	if x != nil {
+		return x.Boot
+	}
+	return 0
+}
+
+func (x *ServerHealth) GetUptimeMs() int64 {
+	if x != nil {
+		return x.UptimeMs
+	}
+	return 0
+}
+
+func (x *ServerHealth) GetBootClockNs() int64 {
+	if x != nil {
+		return x.BootClockNs
+	}
+	return 0
+}
+
+func (x *ServerHealth) GetWallClock() *timestamppb.Timestamp {
+	if x != nil {
+		return x.WallClock
+	}
+	return nil
+}
+
+func (x *ServerHealth) GetElectionTimeoutMs() int64 {
+	if x != nil {
+		return x.ElectionTimeoutMs
+	}
+	return 0
+}
+
+func (x *ServerHealth) GetDataDir() string {
+	if x != nil {
+		return x.DataDir
+	}
+	return ""
+}
+
+func (x *ServerHealth) GetDiskFreeBytes() uint64 {
+	if x != nil {
+		return x.DiskFreeBytes
+	}
+	return 0
+}
+
+func (x *ServerHealth) GetDiskSizeBytes() uint64 {
+	if x != nil {
+		return x.DiskSizeBytes
+	}
+	return 0
+}
+
+func (x *ServerHealth) GetDataBytes() uint64 {
+	if x != nil {
+		return x.DataBytes
+	}
+	return 0
+}
+
+func (x *ServerHealth) GetStoragePoisoned() bool {
+	if x != nil {
+		return x.StoragePoisoned
+	}
+	return false
+}
+
+func (x *ServerHealth) GetFsyncCount() uint64 {
+	if x != nil {
+		return x.FsyncCount
+	}
+	return 0
+}
+
+func (x *ServerHealth) GetFsyncP50Ms() float64 {
+	if x != nil {
+		return x.FsyncP50Ms
+	}
+	return 0
+}
+
+func (x *ServerHealth) GetFsyncP99Ms() float64 {
+	if x != nil {
+		return x.FsyncP99Ms
+	}
+	return 0
+}
+
+func (x *ServerHealth) GetFsyncMaxMs() float64 {
+	if x != nil {
+		return x.FsyncMaxMs
+	}
+	return 0
+}
+
+func (x *ServerHealth) GetLogFirstIndex() uint64 {
+	if x != nil {
+		return x.LogFirstIndex
+	}
+	return 0
+}
+
+func (x *ServerHealth) GetLogLastIndex() uint64 {
+	if x != nil {
+		return x.LogLastIndex
+	}
+	return 0
+}
+
+func (x *ServerHealth) GetSnapshotIndex() uint64 {
+	if x != nil {
+		return x.SnapshotIndex
+	}
+	return 0
+}
+
+func (x *ServerHealth) GetSnapshotAgeMs() int64 {
+	if x != nil {
+		return x.SnapshotAgeMs
+	}
+	return 0
+}
+
+func (x *ServerHealth) GetSnapshotBytes() uint64 {
+	if x != nil {
+		return x.SnapshotBytes
+	}
+	return 0
+}
+
+func (x *ServerHealth) GetGossip() []*GossipView {
+	if x != nil {
+		return x.Gossip
+	}
+	return nil
+}
+
+func (x *ServerHealth) GetGossipUdpFailures() uint64 {
+	if x != nil {
+		return x.GossipUdpFailures
+	}
+	return 0
+}
+
+func (x *ServerHealth) GetGossipConflicts() uint64 {
+	if x != nil {
+		return x.GossipConflicts
+	}
+	return 0
+}
+
+func (x *ServerHealth) GetGossipStrangers() uint64 {
+	if x != nil {
+		return x.GossipStrangers
+	}
+	return 0
+}
+
+func (x *ServerHealth) GetGoroutines() int64 {
+	if x != nil {
+		return x.Goroutines
+	}
+	return 0
+}
+
+func (x *ServerHealth) GetResidentBytes() uint64 {
+	if x != nil {
+		return x.ResidentBytes
+	}
+	return 0
+}
+
+func (x *ServerHealth) GetOpenFiles() int64 {
+	if x != nil {
+		return x.OpenFiles
+	}
+	return 0
+}
+
+func (x *ServerHealth) GetMaxOpenFiles() int64 {
+	if x != nil {
+		return x.MaxOpenFiles
+	}
+	return 0
+}
+
+func (x *ServerHealth) GetLastBackup() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LastBackup
+	}
+	return nil
+}
+
+func (x *ServerHealth) GetLeaderChanges() uint64 {
+	if x != nil {
+		return x.LeaderChanges
+	}
+	return 0
+}
+
+func (x *ServerHealth) GetKeys() *KeyFigures {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+// KeyFigures are one server's measurements of the key store. They are the same
+// on all servers at one revision, but for what is configured.
+type KeyFigures struct {
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Keys              int64                  `protobuf:"varint,1,opt,name=keys,proto3" json:"keys,omitempty"`
+	Bytes             int64                  `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`                                                  // of all kept versions, about
+	QuotaBytes        int64                  `protobuf:"varint,3,opt,name=quota_bytes,json=quotaBytes,proto3" json:"quota_bytes,omitempty"`                      // puts are refused above it; 0: no bound
+	NoSpace           bool                   `protobuf:"varint,4,opt,name=no_space,json=noSpace,proto3" json:"no_space,omitempty"`                               // the alarm is raised: puts are refused
+	Revision          int64                  `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`                                            // of the last change
+	CompactedRevision int64                  `protobuf:"varint,6,opt,name=compacted_revision,json=compactedRevision,proto3" json:"compacted_revision,omitempty"` // what is older cannot be read any more
+	CompactAgeMs      int64                  `protobuf:"varint,7,opt,name=compact_age_ms,json=compactAgeMs,proto3" json:"compact_age_ms,omitempty"`              // how long history is kept; 0: for ever
+	CompactRevisions  int64                  `protobuf:"varint,8,opt,name=compact_revisions,json=compactRevisions,proto3" json:"compact_revisions,omitempty"`    // how many revisions are kept; 0: no bound
+	// Of all kept versions, at most half a minute ago.
+	ValueBytesMax  int64 `protobuf:"varint,9,opt,name=value_bytes_max,json=valueBytesMax,proto3" json:"value_bytes_max,omitempty"`
+	ValueBytesMean int64 `protobuf:"varint,10,opt,name=value_bytes_mean,json=valueBytesMean,proto3" json:"value_bytes_mean,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *KeyFigures) Reset() {
+	*x = KeyFigures{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyFigures) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyFigures) ProtoMessage() {}
+
+func (x *KeyFigures) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyFigures.ProtoReflect.Descriptor instead.
+func (*KeyFigures) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *KeyFigures) GetKeys() int64 {
+	if x != nil {
+		return x.Keys
+	}
+	return 0
+}
+
+func (x *KeyFigures) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *KeyFigures) GetQuotaBytes() int64 {
+	if x != nil {
+		return x.QuotaBytes
+	}
+	return 0
+}
+
+func (x *KeyFigures) GetNoSpace() bool {
+	if x != nil {
+		return x.NoSpace
+	}
+	return false
+}
+
+func (x *KeyFigures) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *KeyFigures) GetCompactedRevision() int64 {
+	if x != nil {
+		return x.CompactedRevision
+	}
+	return 0
+}
+
+func (x *KeyFigures) GetCompactAgeMs() int64 {
+	if x != nil {
+		return x.CompactAgeMs
+	}
+	return 0
+}
+
+func (x *KeyFigures) GetCompactRevisions() int64 {
+	if x != nil {
+		return x.CompactRevisions
+	}
+	return 0
+}
+
+func (x *KeyFigures) GetValueBytesMax() int64 {
+	if x != nil {
+		return x.ValueBytesMax
+	}
+	return 0
+}
+
+func (x *KeyFigures) GetValueBytesMean() int64 {
+	if x != nil {
+		return x.ValueBytesMean
+	}
+	return 0
+}
+
+// GossipView is one member as a server sees it.
+type GossipView struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Role          string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"` // server or worker
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	Status        string                 `protobuf:"bytes,3,opt,name=status,proto3" json:"status,omitempty"` // alive, leaving, left, dead
+	Addr          string                 `protobuf:"bytes,4,opt,name=addr,proto3" json:"addr,omitempty"`
+	SinceMs       int64                  `protobuf:"varint,5,opt,name=since_ms,json=sinceMs,proto3" json:"since_ms,omitempty"` // in this status
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GossipView) Reset() {
+	*x = GossipView{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GossipView) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GossipView) ProtoMessage() {}
+
+func (x *GossipView) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GossipView.ProtoReflect.Descriptor instead.
+func (*GossipView) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *GossipView) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *GossipView) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *GossipView) GetStatus() string {
+	if x != nil {
+		return x.Status
+	}
+	return ""
+}
+
+func (x *GossipView) GetAddr() string {
+	if x != nil {
+		return x.Addr
+	}
+	return ""
+}
+
+func (x *GossipView) GetSinceMs() int64 {
+	if x != nil {
+		return x.SinceMs
+	}
+	return 0
+}
+
+// Finding is one thing that `leasehold doctor` has found. No call returns it:
+// the command makes it of what the servers answer.
+type Finding struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Severity      string                 `protobuf:"bytes,1,opt,name=severity,proto3" json:"severity,omitempty"` // critical, warning, notice
+	Code          string                 `protobuf:"bytes,2,opt,name=code,proto3" json:"code,omitempty"`         // a stable word for scripts: no_leader, server_unreachable, …
+	Subject       string                 `protobuf:"bytes,3,opt,name=subject,proto3" json:"subject,omitempty"`   // what it is about: "server s3", "keyspace orders", "worker w1"
+	What          string                 `protobuf:"bytes,4,opt,name=what,proto3" json:"what,omitempty"`         // in a sentence
+	Evidence      string                 `protobuf:"bytes,5,opt,name=evidence,proto3" json:"evidence,omitempty"` // the figures it rests on
+	Why           string                 `protobuf:"bytes,6,opt,name=why,proto3" json:"why,omitempty"`           // why it matters, in a line
+	Next          string                 `protobuf:"bytes,7,opt,name=next,proto3" json:"next,omitempty"`         // what to do: a command where one helps
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Finding) Reset() {
+	*x = Finding{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Finding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Finding) ProtoMessage() {}
+
+func (x *Finding) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Finding.ProtoReflect.Descriptor instead.
+func (*Finding) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *Finding) GetSeverity() string {
+	if x != nil {
+		return x.Severity
+	}
+	return ""
+}
+
+func (x *Finding) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *Finding) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *Finding) GetWhat() string {
+	if x != nil {
+		return x.What
+	}
+	return ""
+}
+
+func (x *Finding) GetEvidence() string {
+	if x != nil {
+		return x.Evidence
+	}
+	return ""
+}
+
+func (x *Finding) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+func (x *Finding) GetNext() string {
+	if x != nil {
+		return x.Next
+	}
+	return ""
+}
+
+type SaveBackupRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SaveBackupRequest) Reset() {
+	*x = SaveBackupRequest{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SaveBackupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SaveBackupRequest) ProtoMessage() {}
+
+func (x *SaveBackupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SaveBackupRequest.ProtoReflect.Descriptor instead.
+func (*SaveBackupRequest) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{19}
+}
+
+type SaveBackupResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	TotalBytes    int64                  `protobuf:"varint,2,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"` // of the whole backup, about; for progress
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SaveBackupResponse) Reset() {
+	*x = SaveBackupResponse{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SaveBackupResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SaveBackupResponse) ProtoMessage() {}
+
+func (x *SaveBackupResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SaveBackupResponse.ProtoReflect.Descriptor instead.
+func (*SaveBackupResponse) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *SaveBackupResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *SaveBackupResponse) GetTotalBytes() int64 {
+	if x != nil {
+		return x.TotalBytes
+	}
+	return 0
+}
+
+type CollectDebugRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	DurationMs    int64                  `protobuf:"varint,1,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"` // 0: one look; at most 10 minutes
+	Profile       bool                   `protobuf:"varint,2,opt,name=profile,proto3" json:"profile,omitempty"`                         // also a CPU profile of that time
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CollectDebugRequest) Reset() {
+	*x = CollectDebugRequest{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CollectDebugRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CollectDebugRequest) ProtoMessage() {}
+
+func (x *CollectDebugRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CollectDebugRequest.ProtoReflect.Descriptor instead.
+func (*CollectDebugRequest) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *CollectDebugRequest) GetDurationMs() int64 {
+	if x != nil {
+		return x.DurationMs
+	}
+	return 0
+}
+
+func (x *CollectDebugRequest) GetProfile() bool {
+	if x != nil {
+		return x.Profile
+	}
+	return false
+}
+
+type CollectDebugResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // of the file that the data belongs to
+	Data          []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CollectDebugResponse) Reset() {
+	*x = CollectDebugResponse{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CollectDebugResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CollectDebugResponse) ProtoMessage() {}
+
+func (x *CollectDebugResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CollectDebugResponse.ProtoReflect.Descriptor instead.
+func (*CollectDebugResponse) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *CollectDebugResponse) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CollectDebugResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 type Keyspace struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	Id               uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -736,7 +2040,7 @@ type Keyspace struct {
 
 func (x *Keyspace) Reset() {
 	*x = Keyspace{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[6]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -748,7 +2052,7 @@ func (x *Keyspace) String() string {
 func (*Keyspace) ProtoMessage() {}
 
 func (x *Keyspace) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[6]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -761,7 +2065,7 @@ func (x *Keyspace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Keyspace.ProtoReflect.Descriptor instead.
 func (*Keyspace) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{6}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Keyspace) GetId() uint32 {
@@ -849,7 +2153,7 @@ type CreateKeyspaceRequest struct {
 
 func (x *CreateKeyspaceRequest) Reset() {
 	*x = CreateKeyspaceRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[7]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -861,7 +2165,7 @@ func (x *CreateKeyspaceRequest) String() string {
 func (*CreateKeyspaceRequest) ProtoMessage() {}
 
 func (x *CreateKeyspaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[7]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -874,7 +2178,7 @@ func (x *CreateKeyspaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateKeyspaceRequest.ProtoReflect.Descriptor instead.
 func (*CreateKeyspaceRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{7}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CreateKeyspaceRequest) GetName() string {
@@ -936,7 +2240,7 @@ type GetKeyspaceRequest struct {
 
 func (x *GetKeyspaceRequest) Reset() {
 	*x = GetKeyspaceRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[8]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -948,7 +2252,7 @@ func (x *GetKeyspaceRequest) String() string {
 func (*GetKeyspaceRequest) ProtoMessage() {}
 
 func (x *GetKeyspaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[8]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -961,7 +2265,7 @@ func (x *GetKeyspaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetKeyspaceRequest.ProtoReflect.Descriptor instead.
 func (*GetKeyspaceRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{8}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetKeyspaceRequest) GetName() string {
@@ -987,7 +2291,7 @@ type ListKeyspacesRequest struct {
 
 func (x *ListKeyspacesRequest) Reset() {
 	*x = ListKeyspacesRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[9]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -999,7 +2303,7 @@ func (x *ListKeyspacesRequest) String() string {
 func (*ListKeyspacesRequest) ProtoMessage() {}
 
 func (x *ListKeyspacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[9]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1012,7 +2316,7 @@ func (x *ListKeyspacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListKeyspacesRequest.ProtoReflect.Descriptor instead.
 func (*ListKeyspacesRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{9}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListKeyspacesRequest) GetStale() bool {
@@ -1031,7 +2335,7 @@ type ListKeyspacesResponse struct {
 
 func (x *ListKeyspacesResponse) Reset() {
 	*x = ListKeyspacesResponse{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[10]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1043,7 +2347,7 @@ func (x *ListKeyspacesResponse) String() string {
 func (*ListKeyspacesResponse) ProtoMessage() {}
 
 func (x *ListKeyspacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[10]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1056,7 +2360,7 @@ func (x *ListKeyspacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListKeyspacesResponse.ProtoReflect.Descriptor instead.
 func (*ListKeyspacesResponse) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{10}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListKeyspacesResponse) GetItems() []*Keyspace {
@@ -1082,7 +2386,7 @@ type UpdateKeyspaceRequest struct {
 
 func (x *UpdateKeyspaceRequest) Reset() {
 	*x = UpdateKeyspaceRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[11]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1094,7 +2398,7 @@ func (x *UpdateKeyspaceRequest) String() string {
 func (*UpdateKeyspaceRequest) ProtoMessage() {}
 
 func (x *UpdateKeyspaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[11]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1107,7 +2411,7 @@ func (x *UpdateKeyspaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateKeyspaceRequest.ProtoReflect.Descriptor instead.
 func (*UpdateKeyspaceRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{11}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *UpdateKeyspaceRequest) GetName() string {
@@ -1168,7 +2472,7 @@ type DeleteKeyspaceRequest struct {
 
 func (x *DeleteKeyspaceRequest) Reset() {
 	*x = DeleteKeyspaceRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[12]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1180,7 +2484,7 @@ func (x *DeleteKeyspaceRequest) String() string {
 func (*DeleteKeyspaceRequest) ProtoMessage() {}
 
 func (x *DeleteKeyspaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[12]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1193,7 +2497,7 @@ func (x *DeleteKeyspaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteKeyspaceRequest.ProtoReflect.Descriptor instead.
 func (*DeleteKeyspaceRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{12}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DeleteKeyspaceRequest) GetName() string {
@@ -1211,7 +2515,7 @@ type DeleteKeyspaceResponse struct {
 
 func (x *DeleteKeyspaceResponse) Reset() {
 	*x = DeleteKeyspaceResponse{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[13]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1223,7 +2527,7 @@ func (x *DeleteKeyspaceResponse) String() string {
 func (*DeleteKeyspaceResponse) ProtoMessage() {}
 
 func (x *DeleteKeyspaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[13]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1236,7 +2540,7 @@ func (x *DeleteKeyspaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteKeyspaceResponse.ProtoReflect.Descriptor instead.
 func (*DeleteKeyspaceResponse) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{13}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{30}
 }
 
 type Partition struct {
@@ -1263,7 +2567,7 @@ type Partition struct {
 
 func (x *Partition) Reset() {
 	*x = Partition{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[14]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1275,7 +2579,7 @@ func (x *Partition) String() string {
 func (*Partition) ProtoMessage() {}
 
 func (x *Partition) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[14]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1288,7 +2592,7 @@ func (x *Partition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Partition.ProtoReflect.Descriptor instead.
 func (*Partition) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{14}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Partition) GetKeyspace() string {
@@ -1410,7 +2714,7 @@ type ListPartitionsRequest struct {
 
 func (x *ListPartitionsRequest) Reset() {
 	*x = ListPartitionsRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[15]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1422,7 +2726,7 @@ func (x *ListPartitionsRequest) String() string {
 func (*ListPartitionsRequest) ProtoMessage() {}
 
 func (x *ListPartitionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[15]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1435,7 +2739,7 @@ func (x *ListPartitionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPartitionsRequest.ProtoReflect.Descriptor instead.
 func (*ListPartitionsRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{15}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListPartitionsRequest) GetKeyspace() string {
@@ -1490,7 +2794,7 @@ type ListPartitionsResponse struct {
 
 func (x *ListPartitionsResponse) Reset() {
 	*x = ListPartitionsResponse{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[16]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1502,7 +2806,7 @@ func (x *ListPartitionsResponse) String() string {
 func (*ListPartitionsResponse) ProtoMessage() {}
 
 func (x *ListPartitionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[16]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1515,7 +2819,7 @@ func (x *ListPartitionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPartitionsResponse.ProtoReflect.Descriptor instead.
 func (*ListPartitionsResponse) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{16}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListPartitionsResponse) GetItems() []*Partition {
@@ -1543,7 +2847,7 @@ type GetPartitionRequest struct {
 
 func (x *GetPartitionRequest) Reset() {
 	*x = GetPartitionRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[17]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1555,7 +2859,7 @@ func (x *GetPartitionRequest) String() string {
 func (*GetPartitionRequest) ProtoMessage() {}
 
 func (x *GetPartitionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[17]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1568,7 +2872,7 @@ func (x *GetPartitionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPartitionRequest.ProtoReflect.Descriptor instead.
 func (*GetPartitionRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{17}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GetPartitionRequest) GetKeyspace() string {
@@ -1603,7 +2907,7 @@ type MovePartitionRequest struct {
 
 func (x *MovePartitionRequest) Reset() {
 	*x = MovePartitionRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[18]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1615,7 +2919,7 @@ func (x *MovePartitionRequest) String() string {
 func (*MovePartitionRequest) ProtoMessage() {}
 
 func (x *MovePartitionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[18]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1628,7 +2932,7 @@ func (x *MovePartitionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MovePartitionRequest.ProtoReflect.Descriptor instead.
 func (*MovePartitionRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{18}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *MovePartitionRequest) GetKeyspace() string {
@@ -1662,7 +2966,7 @@ type RetryPartitionRequest struct {
 
 func (x *RetryPartitionRequest) Reset() {
 	*x = RetryPartitionRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[19]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1674,7 +2978,7 @@ func (x *RetryPartitionRequest) String() string {
 func (*RetryPartitionRequest) ProtoMessage() {}
 
 func (x *RetryPartitionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[19]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1687,7 +2991,7 @@ func (x *RetryPartitionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryPartitionRequest.ProtoReflect.Descriptor instead.
 func (*RetryPartitionRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{19}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RetryPartitionRequest) GetKeyspace() string {
@@ -1715,7 +3019,7 @@ type LocateRequest struct {
 
 func (x *LocateRequest) Reset() {
 	*x = LocateRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[20]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1727,7 +3031,7 @@ func (x *LocateRequest) String() string {
 func (*LocateRequest) ProtoMessage() {}
 
 func (x *LocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[20]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1740,7 +3044,7 @@ func (x *LocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateRequest.ProtoReflect.Descriptor instead.
 func (*LocateRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{20}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *LocateRequest) GetKeyspace() string {
@@ -1764,33 +3068,868 @@ func (x *LocateRequest) GetStale() bool {
 	return false
 }
 
-type Worker struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	SessionId     uint64                 `protobuf:"varint,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"` // 0: no session
-	Incarnation   uint64                 `protobuf:"varint,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	Endpoint      string                 `protobuf:"bytes,4,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
-	Zone          string                 `protobuf:"bytes,5,opt,name=zone,proto3" json:"zone,omitempty"`
-	Capacity      uint32                 `protobuf:"varint,6,opt,name=capacity,proto3" json:"capacity,omitempty"`
-	Labels        map[string]string      `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Keyspaces     []string               `protobuf:"bytes,8,rep,name=keyspaces,proto3" json:"keyspaces,omitempty"`
-	TtlMs         int64                  `protobuf:"varint,9,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
-	RemainingMs   int64                  `protobuf:"varint,10,opt,name=remaining_ms,json=remainingMs,proto3" json:"remaining_ms,omitempty"` // until the session may expire; never above ttl_ms
-	State         string                 `protobuf:"bytes,11,opt,name=state,proto3" json:"state,omitempty"`                                 // live, leaving, superseded, evicted, gone
-	Draining      bool                   `protobuf:"varint,12,opt,name=draining,proto3" json:"draining,omitempty"`                          // barred from grants by an operator
-	Held          int64                  `protobuf:"varint,13,opt,name=held,proto3" json:"held,omitempty"`
-	Running       int64                  `protobuf:"varint,14,opt,name=running,proto3" json:"running,omitempty"` // as the worker last said
-	Gossip        string                 `protobuf:"bytes,15,opt,name=gossip,proto3" json:"gossip,omitempty"`    // alive, suspect, dead, off
-	Overruns      uint64                 `protobuf:"varint,16,opt,name=overruns,proto3" json:"overruns,omitempty"`
-	Attached      bool                   `protobuf:"varint,17,opt,name=attached,proto3" json:"attached,omitempty"` // its stream is connected to the leader
-	Addr          string                 `protobuf:"bytes,18,opt,name=addr,proto3" json:"addr,omitempty"`          // where the session was opened from
+type ExplainPartitionRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Keyspace  string                 `protobuf:"bytes,1,opt,name=keyspace,proto3" json:"keyspace,omitempty"`
+	Partition uint32                 `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
+	// From the asked server's own state, also without a leader: it knows no plan
+	// and no ring then, only what is and what was.
+	Stale         bool `protobuf:"varint,3,opt,name=stale,proto3" json:"stale,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
+func (x *ExplainPartitionRequest) Reset() {
+	*x = ExplainPartitionRequest{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainPartitionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainPartitionRequest) ProtoMessage() {}
+
+func (x *ExplainPartitionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainPartitionRequest.ProtoReflect.Descriptor instead.
+func (*ExplainPartitionRequest) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *ExplainPartitionRequest) GetKeyspace() string {
+	if x != nil {
+		return x.Keyspace
+	}
+	return ""
+}
+
+func (x *ExplainPartitionRequest) GetPartition() uint32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *ExplainPartitionRequest) GetStale() bool {
+	if x != nil {
+		return x.Stale
+	}
+	return false
+}
+
+type Explanation struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Partition *Partition             `protobuf:"bytes,1,opt,name=partition,proto3" json:"partition,omitempty"`
+	Reasons   []*Reason              `protobuf:"bytes,2,rep,name=reasons,proto3" json:"reasons,omitempty"` // the most important first
+	// All workers of the keyspace in the ring's order of preference for this
+	// partition, as the leader's planner sees them.
+	Candidates    []*Candidate `protobuf:"bytes,3,rep,name=candidates,proto3" json:"candidates,omitempty"`
+	History       []*Event     `protobuf:"bytes,4,rep,name=history,proto3" json:"history,omitempty"`                          // what the ledger still tells of it, oldest first
+	HistoryCut    bool         `protobuf:"varint,5,opt,name=history_cut,json=historyCut,proto3" json:"history_cut,omitempty"` // there was more that the ledger has forgotten
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Explanation) Reset() {
+	*x = Explanation{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Explanation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Explanation) ProtoMessage() {}
+
+func (x *Explanation) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Explanation.ProtoReflect.Descriptor instead.
+func (*Explanation) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *Explanation) GetPartition() *Partition {
+	if x != nil {
+		return x.Partition
+	}
+	return nil
+}
+
+func (x *Explanation) GetReasons() []*Reason {
+	if x != nil {
+		return x.Reasons
+	}
+	return nil
+}
+
+func (x *Explanation) GetCandidates() []*Candidate {
+	if x != nil {
+		return x.Candidates
+	}
+	return nil
+}
+
+func (x *Explanation) GetHistory() []*Event {
+	if x != nil {
+		return x.History
+	}
+	return nil
+}
+
+func (x *Explanation) GetHistoryCut() bool {
+	if x != nil {
+		return x.HistoryCut
+	}
+	return false
+}
+
+// Reason is one answer to a why.
+type Reason struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Code          string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"` // a stable word: owner_preferred, no_worker, ttl_runs, moved, …
+	Text          string                 `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"` // in a sentence, with its figures
+	Next          string                 `protobuf:"bytes,3,opt,name=next,proto3" json:"next,omitempty"` // what happens next, or the command that changes it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Reason) Reset() {
+	*x = Reason{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Reason) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Reason) ProtoMessage() {}
+
+func (x *Reason) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Reason.ProtoReflect.Descriptor instead.
+func (*Reason) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *Reason) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *Reason) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *Reason) GetNext() string {
+	if x != nil {
+		return x.Next
+	}
+	return ""
+}
+
+type Candidate struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Worker        string                 `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
+	Rank          uint32                 `protobuf:"varint,2,opt,name=rank,proto3" json:"rank,omitempty"` // 1: the ring's first choice
+	Held          int64                  `protobuf:"varint,3,opt,name=held,proto3" json:"held,omitempty"`
+	Most          int64                  `protobuf:"varint,4,opt,name=most,proto3" json:"most,omitempty"`      // that it may hold: the cap, or its capacity
+	Verdict       string                 `protobuf:"bytes,5,opt,name=verdict,proto3" json:"verdict,omitempty"` // owner, eligible, full, draining, drained, barred, unreachable, failed, unsettled
+	Note          string                 `protobuf:"bytes,6,opt,name=note,proto3" json:"note,omitempty"`       // why, where the verdict does not say it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Candidate) Reset() {
+	*x = Candidate{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Candidate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Candidate) ProtoMessage() {}
+
+func (x *Candidate) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Candidate.ProtoReflect.Descriptor instead.
+func (*Candidate) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *Candidate) GetWorker() string {
+	if x != nil {
+		return x.Worker
+	}
+	return ""
+}
+
+func (x *Candidate) GetRank() uint32 {
+	if x != nil {
+		return x.Rank
+	}
+	return 0
+}
+
+func (x *Candidate) GetHeld() int64 {
+	if x != nil {
+		return x.Held
+	}
+	return 0
+}
+
+func (x *Candidate) GetMost() int64 {
+	if x != nil {
+		return x.Most
+	}
+	return 0
+}
+
+func (x *Candidate) GetVerdict() string {
+	if x != nil {
+		return x.Verdict
+	}
+	return ""
+}
+
+func (x *Candidate) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+type GetRingRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Keyspace      string                 `protobuf:"bytes,1,opt,name=keyspace,proto3" json:"keyspace,omitempty"`
+	Points        bool                   `protobuf:"varint,2,opt,name=points,proto3" json:"points,omitempty"` // with all virtual nodes and each partition's placement
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetRingRequest) Reset() {
+	*x = GetRingRequest{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetRingRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetRingRequest) ProtoMessage() {}
+
+func (x *GetRingRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetRingRequest.ProtoReflect.Descriptor instead.
+func (*GetRingRequest) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *GetRingRequest) GetKeyspace() string {
+	if x != nil {
+		return x.Keyspace
+	}
+	return ""
+}
+
+func (x *GetRingRequest) GetPoints() bool {
+	if x != nil {
+		return x.Points
+	}
+	return false
+}
+
+type Ring struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Keyspace      string                 `protobuf:"bytes,1,opt,name=keyspace,proto3" json:"keyspace,omitempty"`
+	Version       string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`             // of the member list: equal lists, equal rings
+	Members       []*RingMember          `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`             // by id
+	Points        []*RingPoint           `protobuf:"bytes,4,rep,name=points,proto3" json:"points,omitempty"`               // by position
+	Placement     []uint32               `protobuf:"varint,5,rep,packed,name=placement,proto3" json:"placement,omitempty"` // of each partition: index into members
+	Index         uint64                 `protobuf:"varint,6,opt,name=index,proto3" json:"index,omitempty"`                // log index of the answer
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ring) Reset() {
+	*x = Ring{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ring) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ring) ProtoMessage() {}
+
+func (x *Ring) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ring.ProtoReflect.Descriptor instead.
+func (*Ring) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *Ring) GetKeyspace() string {
+	if x != nil {
+		return x.Keyspace
+	}
+	return ""
+}
+
+func (x *Ring) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Ring) GetMembers() []*RingMember {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *Ring) GetPoints() []*RingPoint {
+	if x != nil {
+		return x.Points
+	}
+	return nil
+}
+
+func (x *Ring) GetPlacement() []uint32 {
+	if x != nil {
+		return x.Placement
+	}
+	return nil
+}
+
+func (x *Ring) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+type RingMember struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Worker        string                 `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
+	Placed        int64                  `protobuf:"varint,2,opt,name=placed,proto3" json:"placed,omitempty"` // partitions that the ring would give it
+	Held          int64                  `protobuf:"varint,3,opt,name=held,proto3" json:"held,omitempty"`
+	Fair          float64                `protobuf:"fixed64,4,opt,name=fair,proto3" json:"fair,omitempty"`        // its share by weight
+	Most          int64                  `protobuf:"varint,5,opt,name=most,proto3" json:"most,omitempty"`         // that it may hold
+	Capacity      uint32                 `protobuf:"varint,6,opt,name=capacity,proto3" json:"capacity,omitempty"` // 0: no limit
+	State         string                 `protobuf:"bytes,7,opt,name=state,proto3" json:"state,omitempty"`        // as ListWorkers says it
+	Draining      bool                   `protobuf:"varint,8,opt,name=draining,proto3" json:"draining,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RingMember) Reset() {
+	*x = RingMember{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RingMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RingMember) ProtoMessage() {}
+
+func (x *RingMember) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RingMember.ProtoReflect.Descriptor instead.
+func (*RingMember) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *RingMember) GetWorker() string {
+	if x != nil {
+		return x.Worker
+	}
+	return ""
+}
+
+func (x *RingMember) GetPlaced() int64 {
+	if x != nil {
+		return x.Placed
+	}
+	return 0
+}
+
+func (x *RingMember) GetHeld() int64 {
+	if x != nil {
+		return x.Held
+	}
+	return 0
+}
+
+func (x *RingMember) GetFair() float64 {
+	if x != nil {
+		return x.Fair
+	}
+	return 0
+}
+
+func (x *RingMember) GetMost() int64 {
+	if x != nil {
+		return x.Most
+	}
+	return 0
+}
+
+func (x *RingMember) GetCapacity() uint32 {
+	if x != nil {
+		return x.Capacity
+	}
+	return 0
+}
+
+func (x *RingMember) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *RingMember) GetDraining() bool {
+	if x != nil {
+		return x.Draining
+	}
+	return false
+}
+
+// RingPoint is a virtual node.
+type RingPoint struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Position      string                 `protobuf:"bytes,1,opt,name=position,proto3" json:"position,omitempty"` // on the ring, 16 hexadecimal digits
+	Member        uint32                 `protobuf:"varint,2,opt,name=member,proto3" json:"member,omitempty"`    // index into members
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RingPoint) Reset() {
+	*x = RingPoint{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RingPoint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RingPoint) ProtoMessage() {}
+
+func (x *RingPoint) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RingPoint.ProtoReflect.Descriptor instead.
+func (*RingPoint) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *RingPoint) GetPosition() string {
+	if x != nil {
+		return x.Position
+	}
+	return ""
+}
+
+func (x *RingPoint) GetMember() uint32 {
+	if x != nil {
+		return x.Member
+	}
+	return 0
+}
+
+type SimulateRingRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Keyspace      string                 `protobuf:"bytes,1,opt,name=keyspace,proto3" json:"keyspace,omitempty"`
+	Add           []*SimulatedWorker     `protobuf:"bytes,2,rep,name=add,proto3" json:"add,omitempty"`
+	Remove        []string               `protobuf:"bytes,3,rep,name=remove,proto3" json:"remove,omitempty"` // as when it leaves
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SimulateRingRequest) Reset() {
+	*x = SimulateRingRequest{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SimulateRingRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SimulateRingRequest) ProtoMessage() {}
+
+func (x *SimulateRingRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SimulateRingRequest.ProtoReflect.Descriptor instead.
+func (*SimulateRingRequest) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *SimulateRingRequest) GetKeyspace() string {
+	if x != nil {
+		return x.Keyspace
+	}
+	return ""
+}
+
+func (x *SimulateRingRequest) GetAdd() []*SimulatedWorker {
+	if x != nil {
+		return x.Add
+	}
+	return nil
+}
+
+func (x *SimulateRingRequest) GetRemove() []string {
+	if x != nil {
+		return x.Remove
+	}
+	return nil
+}
+
+type SimulatedWorker struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Capacity      uint32                 `protobuf:"varint,2,opt,name=capacity,proto3" json:"capacity,omitempty"` // 0: no limit, weight 1
+	Zone          string                 `protobuf:"bytes,3,opt,name=zone,proto3" json:"zone,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SimulatedWorker) Reset() {
+	*x = SimulatedWorker{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SimulatedWorker) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SimulatedWorker) ProtoMessage() {}
+
+func (x *SimulatedWorker) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SimulatedWorker.ProtoReflect.Descriptor instead.
+func (*SimulatedWorker) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *SimulatedWorker) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *SimulatedWorker) GetCapacity() uint32 {
+	if x != nil {
+		return x.Capacity
+	}
+	return 0
+}
+
+func (x *SimulatedWorker) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
+type Simulation struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Moves         []*SimulatedMove       `protobuf:"bytes,1,rep,name=moves,proto3" json:"moves,omitempty"` // in the order of the planner
+	Kept          int64                  `protobuf:"varint,2,opt,name=kept,proto3" json:"kept,omitempty"`  // partitions that stay where they are
+	Before        []*RingMember          `protobuf:"bytes,3,rep,name=before,proto3" json:"before,omitempty"`
+	After         []*RingMember          `protobuf:"bytes,4,rep,name=after,proto3" json:"after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Simulation) Reset() {
+	*x = Simulation{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Simulation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Simulation) ProtoMessage() {}
+
+func (x *Simulation) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Simulation.ProtoReflect.Descriptor instead.
+func (*Simulation) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *Simulation) GetMoves() []*SimulatedMove {
+	if x != nil {
+		return x.Moves
+	}
+	return nil
+}
+
+func (x *Simulation) GetKept() int64 {
+	if x != nil {
+		return x.Kept
+	}
+	return 0
+}
+
+func (x *Simulation) GetBefore() []*RingMember {
+	if x != nil {
+		return x.Before
+	}
+	return nil
+}
+
+func (x *Simulation) GetAfter() []*RingMember {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+type SimulatedMove struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Partition     uint32                 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
+	From          string                 `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"` // empty: nobody
+	To            string                 `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`     // empty: nobody can take it
+	Cause         string                 `protobuf:"bytes,4,opt,name=cause,proto3" json:"cause,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SimulatedMove) Reset() {
+	*x = SimulatedMove{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SimulatedMove) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SimulatedMove) ProtoMessage() {}
+
+func (x *SimulatedMove) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SimulatedMove.ProtoReflect.Descriptor instead.
+func (*SimulatedMove) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *SimulatedMove) GetPartition() uint32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *SimulatedMove) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *SimulatedMove) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *SimulatedMove) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
+type Worker struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Id          string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	SessionId   uint64                 `protobuf:"varint,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"` // 0: no session
+	Incarnation uint64                 `protobuf:"varint,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Endpoint    string                 `protobuf:"bytes,4,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	Zone        string                 `protobuf:"bytes,5,opt,name=zone,proto3" json:"zone,omitempty"`
+	Capacity    uint32                 `protobuf:"varint,6,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	Labels      map[string]string      `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Keyspaces   []string               `protobuf:"bytes,8,rep,name=keyspaces,proto3" json:"keyspaces,omitempty"`
+	TtlMs       int64                  `protobuf:"varint,9,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	RemainingMs int64                  `protobuf:"varint,10,opt,name=remaining_ms,json=remainingMs,proto3" json:"remaining_ms,omitempty"` // until the session may expire; never above ttl_ms
+	State       string                 `protobuf:"bytes,11,opt,name=state,proto3" json:"state,omitempty"`                                 // live, leaving, superseded, evicted, gone
+	Draining    bool                   `protobuf:"varint,12,opt,name=draining,proto3" json:"draining,omitempty"`                          // barred from grants by an operator
+	Held        int64                  `protobuf:"varint,13,opt,name=held,proto3" json:"held,omitempty"`
+	Running     int64                  `protobuf:"varint,14,opt,name=running,proto3" json:"running,omitempty"` // as the worker last said
+	Gossip      string                 `protobuf:"bytes,15,opt,name=gossip,proto3" json:"gossip,omitempty"`    // alive, suspect, dead, off
+	Overruns    uint64                 `protobuf:"varint,16,opt,name=overruns,proto3" json:"overruns,omitempty"`
+	Attached    bool                   `protobuf:"varint,17,opt,name=attached,proto3" json:"attached,omitempty"` // its stream is connected to the leader
+	Addr        string                 `protobuf:"bytes,18,opt,name=addr,proto3" json:"addr,omitempty"`          // where the session was opened from
+	// What the worker last said of itself; only the leader knows.
+	LongestPauseMs    int64  `protobuf:"varint,19,opt,name=longest_pause_ms,json=longestPauseMs,proto3" json:"longest_pause_ms,omitempty"` // its longest stand-still of the last ten minutes
+	FencingChecks     uint64 `protobuf:"varint,20,opt,name=fencing_checks,json=fencingChecks,proto3" json:"fencing_checks,omitempty"`      // by its guards, since its process began
+	FencingRejections uint64 `protobuf:"varint,21,opt,name=fencing_rejections,json=fencingRejections,proto3" json:"fencing_rejections,omitempty"`
+	Version           string `protobuf:"bytes,22,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
 func (x *Worker) Reset() {
 	*x = Worker{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[21]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1802,7 +3941,7 @@ func (x *Worker) String() string {
 func (*Worker) ProtoMessage() {}
 
 func (x *Worker) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[21]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1815,7 +3954,7 @@ func (x *Worker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Worker.ProtoReflect.Descriptor instead.
 func (*Worker) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{21}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Worker) GetId() string {
@@ -1944,6 +4083,34 @@ func (x *Worker) GetAddr() string {
 	return ""
 }
 
+func (x *Worker) GetLongestPauseMs() int64 {
+	if x != nil {
+		return x.LongestPauseMs
+	}
+	return 0
+}
+
+func (x *Worker) GetFencingChecks() uint64 {
+	if x != nil {
+		return x.FencingChecks
+	}
+	return 0
+}
+
+func (x *Worker) GetFencingRejections() uint64 {
+	if x != nil {
+		return x.FencingRejections
+	}
+	return 0
+}
+
+func (x *Worker) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
 type ListWorkersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Stale         bool                   `protobuf:"varint,1,opt,name=stale,proto3" json:"stale,omitempty"`
@@ -1953,7 +4120,7 @@ type ListWorkersRequest struct {
 
 func (x *ListWorkersRequest) Reset() {
 	*x = ListWorkersRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[22]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1965,7 +4132,7 @@ func (x *ListWorkersRequest) String() string {
 func (*ListWorkersRequest) ProtoMessage() {}
 
 func (x *ListWorkersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[22]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1978,7 +4145,7 @@ func (x *ListWorkersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkersRequest.ProtoReflect.Descriptor instead.
 func (*ListWorkersRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{22}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ListWorkersRequest) GetStale() bool {
@@ -1997,7 +4164,7 @@ type ListWorkersResponse struct {
 
 func (x *ListWorkersResponse) Reset() {
 	*x = ListWorkersResponse{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[23]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2009,7 +4176,7 @@ func (x *ListWorkersResponse) String() string {
 func (*ListWorkersResponse) ProtoMessage() {}
 
 func (x *ListWorkersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[23]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2022,7 +4189,7 @@ func (x *ListWorkersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkersResponse.ProtoReflect.Descriptor instead.
 func (*ListWorkersResponse) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{23}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ListWorkersResponse) GetItems() []*Worker {
@@ -2041,7 +4208,7 @@ type DrainWorkerRequest struct {
 
 func (x *DrainWorkerRequest) Reset() {
 	*x = DrainWorkerRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[24]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2053,7 +4220,7 @@ func (x *DrainWorkerRequest) String() string {
 func (*DrainWorkerRequest) ProtoMessage() {}
 
 func (x *DrainWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[24]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2066,7 +4233,7 @@ func (x *DrainWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainWorkerRequest.ProtoReflect.Descriptor instead.
 func (*DrainWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{24}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *DrainWorkerRequest) GetId() string {
@@ -2085,7 +4252,7 @@ type UndrainWorkerRequest struct {
 
 func (x *UndrainWorkerRequest) Reset() {
 	*x = UndrainWorkerRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[25]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2097,7 +4264,7 @@ func (x *UndrainWorkerRequest) String() string {
 func (*UndrainWorkerRequest) ProtoMessage() {}
 
 func (x *UndrainWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[25]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2110,7 +4277,7 @@ func (x *UndrainWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainWorkerRequest.ProtoReflect.Descriptor instead.
 func (*UndrainWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{25}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *UndrainWorkerRequest) GetId() string {
@@ -2129,7 +4296,7 @@ type EvictWorkerRequest struct {
 
 func (x *EvictWorkerRequest) Reset() {
 	*x = EvictWorkerRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[26]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2141,7 +4308,7 @@ func (x *EvictWorkerRequest) String() string {
 func (*EvictWorkerRequest) ProtoMessage() {}
 
 func (x *EvictWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[26]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2154,7 +4321,7 @@ func (x *EvictWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvictWorkerRequest.ProtoReflect.Descriptor instead.
 func (*EvictWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{26}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *EvictWorkerRequest) GetId() string {
@@ -2187,7 +4354,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[27]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2199,7 +4366,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[27]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2212,7 +4379,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{27}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Event) GetRevision() uint64 {
@@ -2319,7 +4486,7 @@ type ListEventsRequest struct {
 
 func (x *ListEventsRequest) Reset() {
 	*x = ListEventsRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[28]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2331,7 +4498,7 @@ func (x *ListEventsRequest) String() string {
 func (*ListEventsRequest) ProtoMessage() {}
 
 func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[28]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2344,7 +4511,7 @@ func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsRequest.ProtoReflect.Descriptor instead.
 func (*ListEventsRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{28}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ListEventsRequest) GetKeyspace() string {
@@ -2392,7 +4559,7 @@ type ListEventsResponse struct {
 
 func (x *ListEventsResponse) Reset() {
 	*x = ListEventsResponse{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[29]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2404,7 +4571,7 @@ func (x *ListEventsResponse) String() string {
 func (*ListEventsResponse) ProtoMessage() {}
 
 func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[29]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2417,7 +4584,7 @@ func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsResponse.ProtoReflect.Descriptor instead.
 func (*ListEventsResponse) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{29}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ListEventsResponse) GetItems() []*Event {
@@ -2448,7 +4615,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[30]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2460,7 +4627,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[30]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2473,7 +4640,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{30}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *WatchEventsRequest) GetAfterRevision() uint64 {
@@ -2517,7 +4684,7 @@ type WatchEventsResponse struct {
 
 func (x *WatchEventsResponse) Reset() {
 	*x = WatchEventsResponse{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[31]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2529,7 +4696,7 @@ func (x *WatchEventsResponse) String() string {
 func (*WatchEventsResponse) ProtoMessage() {}
 
 func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[31]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2542,7 +4709,7 @@ func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
 func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{31}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *WatchEventsResponse) GetItems() []*Event {
@@ -2585,7 +4752,7 @@ type AttachRequest struct {
 
 func (x *AttachRequest) Reset() {
 	*x = AttachRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[32]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2597,7 +4764,7 @@ func (x *AttachRequest) String() string {
 func (*AttachRequest) ProtoMessage() {}
 
 func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[32]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2610,7 +4777,7 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
 func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{32}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *AttachRequest) GetRequest() isAttachRequest_Request {
@@ -2765,7 +4932,7 @@ type OpenSession struct {
 
 func (x *OpenSession) Reset() {
 	*x = OpenSession{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[33]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2777,7 +4944,7 @@ func (x *OpenSession) String() string {
 func (*OpenSession) ProtoMessage() {}
 
 func (x *OpenSession) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[33]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2790,7 +4957,7 @@ func (x *OpenSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSession.ProtoReflect.Descriptor instead.
 func (*OpenSession) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{33}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *OpenSession) GetSessionId() uint64 {
@@ -2876,13 +5043,14 @@ type ResumeSession struct {
 	WorkerId      string                 `protobuf:"bytes,2,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
 	ClusterId     string                 `protobuf:"bytes,3,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	HighestToken  uint64                 `protobuf:"varint,4,opt,name=highest_token,json=highestToken,proto3" json:"highest_token,omitempty"`
+	Version       string                 `protobuf:"bytes,5,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ResumeSession) Reset() {
 	*x = ResumeSession{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[34]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2894,7 +5062,7 @@ func (x *ResumeSession) String() string {
 func (*ResumeSession) ProtoMessage() {}
 
 func (x *ResumeSession) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[34]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2907,7 +5075,7 @@ func (x *ResumeSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeSession.ProtoReflect.Descriptor instead.
 func (*ResumeSession) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{34}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ResumeSession) GetSessionId() uint64 {
@@ -2938,6 +5106,13 @@ func (x *ResumeSession) GetHighestToken() uint64 {
 	return 0
 }
 
+func (x *ResumeSession) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
 // KeepAliveRequest is numbered by the worker; the answer echoes the number,
 // and the worker's deadline counts from when that number was sent.
 type KeepAliveRequest struct {
@@ -2949,17 +5124,25 @@ type KeepAliveRequest struct {
 	// token), see leaseholdv1.LeaseHash. On a mismatch the leader sends the
 	// full list.
 	RunningHash       uint64 `protobuf:"varint,4,opt,name=running_hash,json=runningHash,proto3" json:"running_hash,omitempty"`
-	Overruns          uint64 `protobuf:"varint,5,opt,name=overruns,proto3" json:"overruns,omitempty"` // since the session was opened
+	Overruns          uint64 `protobuf:"varint,5,opt,name=overruns,proto3" json:"overruns,omitempty"` // of this process, as all counts here; see process
 	FencingChecks     uint64 `protobuf:"varint,6,opt,name=fencing_checks,json=fencingChecks,proto3" json:"fencing_checks,omitempty"`
 	FencingRejections uint64 `protobuf:"varint,7,opt,name=fencing_rejections,json=fencingRejections,proto3" json:"fencing_rejections,omitempty"`
-	Ready             uint32 `protobuf:"varint,8,opt,name=ready,proto3" json:"ready,omitempty"` // handlers that said they are ready
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	Ready             uint32 `protobuf:"varint,8,opt,name=ready,proto3" json:"ready,omitempty"`                                           // handlers that said they are ready
+	LongestPauseMs    int64  `protobuf:"varint,9,opt,name=longest_pause_ms,json=longestPauseMs,proto3" json:"longest_pause_ms,omitempty"` // of this process, in the last ten minutes
+	// Of fencing_rejections, and of leases whose context ended under a handler.
+	Rejections *FencingRejections `protobuf:"bytes,10,opt,name=rejections,proto3" json:"rejections,omitempty"`
+	Lost       *LostLeases        `protobuf:"bytes,11,opt,name=lost,proto3" json:"lost,omitempty"`
+	// The id of the first session that this process has opened. Counts go on
+	// under the sessions that follow, so that what ended a session is told under
+	// the next one. 0: counts are the session's.
+	Process       uint64 `protobuf:"varint,12,opt,name=process,proto3" json:"process,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *KeepAliveRequest) Reset() {
 	*x = KeepAliveRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[35]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2971,7 +5154,7 @@ func (x *KeepAliveRequest) String() string {
 func (*KeepAliveRequest) ProtoMessage() {}
 
 func (x *KeepAliveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[35]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2984,7 +5167,7 @@ func (x *KeepAliveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepAliveRequest.ProtoReflect.Descriptor instead.
 func (*KeepAliveRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{35}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *KeepAliveRequest) GetSessionId() uint64 {
@@ -3043,6 +5226,205 @@ func (x *KeepAliveRequest) GetReady() uint32 {
 	return 0
 }
 
+func (x *KeepAliveRequest) GetLongestPauseMs() int64 {
+	if x != nil {
+		return x.LongestPauseMs
+	}
+	return 0
+}
+
+func (x *KeepAliveRequest) GetRejections() *FencingRejections {
+	if x != nil {
+		return x.Rejections
+	}
+	return nil
+}
+
+func (x *KeepAliveRequest) GetLost() *LostLeases {
+	if x != nil {
+		return x.Lost
+	}
+	return nil
+}
+
+func (x *KeepAliveRequest) GetProcess() uint64 {
+	if x != nil {
+		return x.Process
+	}
+	return 0
+}
+
+// FencingRejections are tokens that a worker's guards refused, by reason.
+type FencingRejections struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	StaleToken      uint64                 `protobuf:"varint,1,opt,name=stale_token,json=staleToken,proto3" json:"stale_token,omitempty"`
+	UnknownToken    uint64                 `protobuf:"varint,2,opt,name=unknown_token,json=unknownToken,proto3" json:"unknown_token,omitempty"`
+	TokenRegression uint64                 `protobuf:"varint,3,opt,name=token_regression,json=tokenRegression,proto3" json:"token_regression,omitempty"`
+	OtherOwner      uint64                 `protobuf:"varint,4,opt,name=other_owner,json=otherOwner,proto3" json:"other_owner,omitempty"`
+	Other           uint64                 `protobuf:"varint,5,opt,name=other,proto3" json:"other,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *FencingRejections) Reset() {
+	*x = FencingRejections{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[65]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FencingRejections) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FencingRejections) ProtoMessage() {}
+
+func (x *FencingRejections) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[65]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FencingRejections.ProtoReflect.Descriptor instead.
+func (*FencingRejections) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{65}
+}
+
+func (x *FencingRejections) GetStaleToken() uint64 {
+	if x != nil {
+		return x.StaleToken
+	}
+	return 0
+}
+
+func (x *FencingRejections) GetUnknownToken() uint64 {
+	if x != nil {
+		return x.UnknownToken
+	}
+	return 0
+}
+
+func (x *FencingRejections) GetTokenRegression() uint64 {
+	if x != nil {
+		return x.TokenRegression
+	}
+	return 0
+}
+
+func (x *FencingRejections) GetOtherOwner() uint64 {
+	if x != nil {
+		return x.OtherOwner
+	}
+	return 0
+}
+
+func (x *FencingRejections) GetOther() uint64 {
+	if x != nil {
+		return x.Other
+	}
+	return 0
+}
+
+// LostLeases are leases whose context ended before the handler had returned, by
+// cause.
+type LostLeases struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Expired       uint64                 `protobuf:"varint,1,opt,name=expired,proto3" json:"expired,omitempty"`
+	Revoked       uint64                 `protobuf:"varint,2,opt,name=revoked,proto3" json:"revoked,omitempty"`
+	DrainTimeout  uint64                 `protobuf:"varint,3,opt,name=drain_timeout,json=drainTimeout,proto3" json:"drain_timeout,omitempty"`
+	Superseded    uint64                 `protobuf:"varint,4,opt,name=superseded,proto3" json:"superseded,omitempty"`
+	Evicted       uint64                 `protobuf:"varint,5,opt,name=evicted,proto3" json:"evicted,omitempty"`
+	Shutdown      uint64                 `protobuf:"varint,6,opt,name=shutdown,proto3" json:"shutdown,omitempty"`
+	Other         uint64                 `protobuf:"varint,7,opt,name=other,proto3" json:"other,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LostLeases) Reset() {
+	*x = LostLeases{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[66]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LostLeases) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LostLeases) ProtoMessage() {}
+
+func (x *LostLeases) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[66]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LostLeases.ProtoReflect.Descriptor instead.
+func (*LostLeases) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{66}
+}
+
+func (x *LostLeases) GetExpired() uint64 {
+	if x != nil {
+		return x.Expired
+	}
+	return 0
+}
+
+func (x *LostLeases) GetRevoked() uint64 {
+	if x != nil {
+		return x.Revoked
+	}
+	return 0
+}
+
+func (x *LostLeases) GetDrainTimeout() uint64 {
+	if x != nil {
+		return x.DrainTimeout
+	}
+	return 0
+}
+
+func (x *LostLeases) GetSuperseded() uint64 {
+	if x != nil {
+		return x.Superseded
+	}
+	return 0
+}
+
+func (x *LostLeases) GetEvicted() uint64 {
+	if x != nil {
+		return x.Evicted
+	}
+	return 0
+}
+
+func (x *LostLeases) GetShutdown() uint64 {
+	if x != nil {
+		return x.Shutdown
+	}
+	return 0
+}
+
+func (x *LostLeases) GetOther() uint64 {
+	if x != nil {
+		return x.Other
+	}
+	return 0
+}
+
 type KeepAliveResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	SessionId     uint64                 `protobuf:"varint,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
@@ -3056,7 +5438,7 @@ type KeepAliveResponse struct {
 
 func (x *KeepAliveResponse) Reset() {
 	*x = KeepAliveResponse{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[36]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3068,7 +5450,7 @@ func (x *KeepAliveResponse) String() string {
 func (*KeepAliveResponse) ProtoMessage() {}
 
 func (x *KeepAliveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[36]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3081,7 +5463,7 @@ func (x *KeepAliveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepAliveResponse.ProtoReflect.Descriptor instead.
 func (*KeepAliveResponse) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{36}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *KeepAliveResponse) GetSessionId() uint64 {
@@ -3130,7 +5512,7 @@ type LeaseRef struct {
 
 func (x *LeaseRef) Reset() {
 	*x = LeaseRef{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[37]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3142,7 +5524,7 @@ func (x *LeaseRef) String() string {
 func (*LeaseRef) ProtoMessage() {}
 
 func (x *LeaseRef) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[37]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3155,7 +5537,7 @@ func (x *LeaseRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRef.ProtoReflect.Descriptor instead.
 func (*LeaseRef) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{37}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *LeaseRef) GetKeyspaceId() uint32 {
@@ -3191,7 +5573,7 @@ type ReleaseLeases struct {
 
 func (x *ReleaseLeases) Reset() {
 	*x = ReleaseLeases{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[38]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3203,7 +5585,7 @@ func (x *ReleaseLeases) String() string {
 func (*ReleaseLeases) ProtoMessage() {}
 
 func (x *ReleaseLeases) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[38]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3216,7 +5598,7 @@ func (x *ReleaseLeases) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseLeases.ProtoReflect.Descriptor instead.
 func (*ReleaseLeases) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{38}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *ReleaseLeases) GetRequest() uint64 {
@@ -3257,7 +5639,7 @@ type JoinKeyspace struct {
 
 func (x *JoinKeyspace) Reset() {
 	*x = JoinKeyspace{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[39]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3269,7 +5651,7 @@ func (x *JoinKeyspace) String() string {
 func (*JoinKeyspace) ProtoMessage() {}
 
 func (x *JoinKeyspace) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[39]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3282,7 +5664,7 @@ func (x *JoinKeyspace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinKeyspace.ProtoReflect.Descriptor instead.
 func (*JoinKeyspace) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{39}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *JoinKeyspace) GetKeyspace() string {
@@ -3311,7 +5693,7 @@ type LeaveSession struct {
 
 func (x *LeaveSession) Reset() {
 	*x = LeaveSession{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[40]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3323,7 +5705,7 @@ func (x *LeaveSession) String() string {
 func (*LeaveSession) ProtoMessage() {}
 
 func (x *LeaveSession) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[40]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3336,7 +5718,7 @@ func (x *LeaveSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveSession.ProtoReflect.Descriptor instead.
 func (*LeaveSession) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{40}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *LeaveSession) GetRestart() bool {
@@ -3354,7 +5736,7 @@ type Pong struct {
 
 func (x *Pong) Reset() {
 	*x = Pong{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[41]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3366,7 +5748,7 @@ func (x *Pong) String() string {
 func (*Pong) ProtoMessage() {}
 
 func (x *Pong) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[41]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3379,7 +5761,7 @@ func (x *Pong) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pong.ProtoReflect.Descriptor instead.
 func (*Pong) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{41}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{72}
 }
 
 type ReportToken struct {
@@ -3391,7 +5773,7 @@ type ReportToken struct {
 
 func (x *ReportToken) Reset() {
 	*x = ReportToken{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[42]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3403,7 +5785,7 @@ func (x *ReportToken) String() string {
 func (*ReportToken) ProtoMessage() {}
 
 func (x *ReportToken) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[42]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3416,7 +5798,7 @@ func (x *ReportToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportToken.ProtoReflect.Descriptor instead.
 func (*ReportToken) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{42}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *ReportToken) GetToken() uint64 {
@@ -3445,7 +5827,7 @@ type AttachResponse struct {
 
 func (x *AttachResponse) Reset() {
 	*x = AttachResponse{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[43]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3457,7 +5839,7 @@ func (x *AttachResponse) String() string {
 func (*AttachResponse) ProtoMessage() {}
 
 func (x *AttachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[43]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3470,7 +5852,7 @@ func (x *AttachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachResponse.ProtoReflect.Descriptor instead.
 func (*AttachResponse) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{43}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *AttachResponse) GetResponse() isAttachResponse_Response {
@@ -3619,7 +6001,7 @@ type SessionOpened struct {
 
 func (x *SessionOpened) Reset() {
 	*x = SessionOpened{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[44]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3631,7 +6013,7 @@ func (x *SessionOpened) String() string {
 func (*SessionOpened) ProtoMessage() {}
 
 func (x *SessionOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[44]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3644,7 +6026,7 @@ func (x *SessionOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionOpened.ProtoReflect.Descriptor instead.
 func (*SessionOpened) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{44}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *SessionOpened) GetSessionId() uint64 {
@@ -3711,7 +6093,7 @@ type KeyspaceJoined struct {
 
 func (x *KeyspaceJoined) Reset() {
 	*x = KeyspaceJoined{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[45]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3723,7 +6105,7 @@ func (x *KeyspaceJoined) String() string {
 func (*KeyspaceJoined) ProtoMessage() {}
 
 func (x *KeyspaceJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[45]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3736,7 +6118,7 @@ func (x *KeyspaceJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyspaceJoined.ProtoReflect.Descriptor instead.
 func (*KeyspaceJoined) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{45}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *KeyspaceJoined) GetKeyspaceId() uint32 {
@@ -3806,7 +6188,7 @@ type Leases struct {
 
 func (x *Leases) Reset() {
 	*x = Leases{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[46]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3818,7 +6200,7 @@ func (x *Leases) String() string {
 func (*Leases) ProtoMessage() {}
 
 func (x *Leases) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[46]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3831,7 +6213,7 @@ func (x *Leases) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Leases.ProtoReflect.Descriptor instead.
 func (*Leases) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{46}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *Leases) GetKeyspaceId() uint32 {
@@ -3894,7 +6276,7 @@ type LeaseList struct {
 
 func (x *LeaseList) Reset() {
 	*x = LeaseList{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[47]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3906,7 +6288,7 @@ func (x *LeaseList) String() string {
 func (*LeaseList) ProtoMessage() {}
 
 func (x *LeaseList) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[47]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3919,7 +6301,7 @@ func (x *LeaseList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseList.ProtoReflect.Descriptor instead.
 func (*LeaseList) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{47}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *LeaseList) GetTerm() uint64 {
@@ -3958,7 +6340,7 @@ type LeaseChanges struct {
 
 func (x *LeaseChanges) Reset() {
 	*x = LeaseChanges{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[48]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3970,7 +6352,7 @@ func (x *LeaseChanges) String() string {
 func (*LeaseChanges) ProtoMessage() {}
 
 func (x *LeaseChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[48]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3983,7 +6365,7 @@ func (x *LeaseChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseChanges.ProtoReflect.Descriptor instead.
 func (*LeaseChanges) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{48}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *LeaseChanges) GetTerm() uint64 {
@@ -4031,7 +6413,7 @@ type LeasesReleased struct {
 
 func (x *LeasesReleased) Reset() {
 	*x = LeasesReleased{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[49]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4043,7 +6425,7 @@ func (x *LeasesReleased) String() string {
 func (*LeasesReleased) ProtoMessage() {}
 
 func (x *LeasesReleased) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[49]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4056,7 +6438,7 @@ func (x *LeasesReleased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeasesReleased.ProtoReflect.Descriptor instead.
 func (*LeasesReleased) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{49}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *LeasesReleased) GetRequest() uint64 {
@@ -4082,7 +6464,7 @@ type SessionClosed struct {
 
 func (x *SessionClosed) Reset() {
 	*x = SessionClosed{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[50]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4094,7 +6476,7 @@ func (x *SessionClosed) String() string {
 func (*SessionClosed) ProtoMessage() {}
 
 func (x *SessionClosed) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[50]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4107,7 +6489,7 @@ func (x *SessionClosed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionClosed.ProtoReflect.Descriptor instead.
 func (*SessionClosed) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{50}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *SessionClosed) GetError() *ErrorDetail {
@@ -4125,7 +6507,7 @@ type Ping struct {
 
 func (x *Ping) Reset() {
 	*x = Ping{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[51]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4137,7 +6519,7 @@ func (x *Ping) String() string {
 func (*Ping) ProtoMessage() {}
 
 func (x *Ping) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[51]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4150,7 +6532,287 @@ func (x *Ping) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ping.ProtoReflect.Descriptor instead.
 func (*Ping) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{51}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{82}
+}
+
+type AcquireRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // keys begin with it and a slash
+	SessionId     uint64                 `protobuf:"varint,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	Slots         uint32                 `protobuf:"varint,3,opt,name=slots,proto3" json:"slots,omitempty"`                 // how many may hold it at once; 0: one
+	Value         []byte                 `protobuf:"bytes,4,opt,name=value,proto3" json:"value,omitempty"`                  // of the key, for those who look
+	NoWait        bool                   `protobuf:"varint,5,opt,name=no_wait,json=noWait,proto3" json:"no_wait,omitempty"` // answer at once; a place that is not among the first is given up
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcquireRequest) Reset() {
+	*x = AcquireRequest{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[83]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcquireRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcquireRequest) ProtoMessage() {}
+
+func (x *AcquireRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[83]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcquireRequest.ProtoReflect.Descriptor instead.
+func (*AcquireRequest) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{83}
+}
+
+func (x *AcquireRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *AcquireRequest) GetSessionId() uint64 {
+	if x != nil {
+		return x.SessionId
+	}
+	return 0
+}
+
+func (x *AcquireRequest) GetSlots() uint32 {
+	if x != nil {
+		return x.Slots
+	}
+	return 0
+}
+
+func (x *AcquireRequest) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+func (x *AcquireRequest) GetNoWait() bool {
+	if x != nil {
+		return x.NoWait
+	}
+	return false
+}
+
+type AcquireResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Acquired      bool                   `protobuf:"varint,1,opt,name=acquired,proto3" json:"acquired,omitempty"` // false with no_wait alone
+	Key           []byte                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`            // deleting it gives the place back
+	Token         uint64                 `protobuf:"varint,3,opt,name=token,proto3" json:"token,omitempty"`       // of this place; a later place of the queue has a higher one
+	Revision      int64                  `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"` // in which the key was created
+	Ahead         uint32                 `protobuf:"varint,5,opt,name=ahead,proto3" json:"ahead,omitempty"`       // how many were before it, when not acquired
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcquireResponse) Reset() {
+	*x = AcquireResponse{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[84]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcquireResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcquireResponse) ProtoMessage() {}
+
+func (x *AcquireResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[84]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcquireResponse.ProtoReflect.Descriptor instead.
+func (*AcquireResponse) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{84}
+}
+
+func (x *AcquireResponse) GetAcquired() bool {
+	if x != nil {
+		return x.Acquired
+	}
+	return false
+}
+
+func (x *AcquireResponse) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *AcquireResponse) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *AcquireResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *AcquireResponse) GetAhead() uint32 {
+	if x != nil {
+		return x.Ahead
+	}
+	return 0
+}
+
+type CreateSequentialRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Prefix        string                 `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	Value         []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	SessionId     uint64                 `protobuf:"varint,3,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"` // 0: the key outlives whoever made it
+	After         uint64                 `protobuf:"varint,4,opt,name=after,proto3" json:"after,omitempty"`                          // the number will be above it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateSequentialRequest) Reset() {
+	*x = CreateSequentialRequest{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[85]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateSequentialRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateSequentialRequest) ProtoMessage() {}
+
+func (x *CreateSequentialRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[85]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateSequentialRequest.ProtoReflect.Descriptor instead.
+func (*CreateSequentialRequest) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{85}
+}
+
+func (x *CreateSequentialRequest) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
+func (x *CreateSequentialRequest) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+func (x *CreateSequentialRequest) GetSessionId() uint64 {
+	if x != nil {
+		return x.SessionId
+	}
+	return 0
+}
+
+func (x *CreateSequentialRequest) GetAfter() uint64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
+type CreateSequentialResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"` // the prefix and the number in 19 decimal digits
+	Number        uint64                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	Revision      int64                  `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateSequentialResponse) Reset() {
+	*x = CreateSequentialResponse{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[86]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateSequentialResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateSequentialResponse) ProtoMessage() {}
+
+func (x *CreateSequentialResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[86]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateSequentialResponse.ProtoReflect.Descriptor instead.
+func (*CreateSequentialResponse) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{86}
+}
+
+func (x *CreateSequentialResponse) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *CreateSequentialResponse) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *CreateSequentialResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
 }
 
 // ErrorDetail travels in the details of every gRPC status this API returns.
@@ -4177,7 +6839,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[52]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4189,7 +6851,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[52]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4202,7 +6864,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{52}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *ErrorDetail) GetReason() string {
@@ -4294,7 +6956,7 @@ var File_ownership_leaseholdv1_leasehold_proto protoreflect.FileDescriptor
 const file_ownership_leaseholdv1_leasehold_proto_rawDesc = "" +
 	"\n" +
 	"%ownership/leaseholdv1/leasehold.proto\x12\fleasehold.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x12\n" +
-	"\x10GetStatusRequest\"\xc3\x05\n" +
+	"\x10GetStatusRequest\"\x86\a\n" +
 	"\x06Status\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1b\n" +
@@ -4320,7 +6982,13 @@ const file_ownership_leaseholdv1_leasehold_proto_rawDesc = "" +
 	"\aworkers\x18\x13 \x01(\x03R\aworkers\x12.\n" +
 	"\x13election_timeout_ms\x18\x14 \x01(\x03R\x11electionTimeoutMs\x12\x1d\n" +
 	"\n" +
-	"raft_state\x18\x15 \x01(\tR\traftState\"\xb2\x01\n" +
+	"raft_state\x18\x15 \x01(\tR\traftState\x12\x19\n" +
+	"\bstore_id\x18\x16 \x01(\tR\astoreId\x12#\n" +
+	"\rfeature_level\x18\x17 \x01(\rR\ffeatureLevel\x12*\n" +
+	"\x11max_feature_level\x18\x18 \x01(\rR\x0fmaxFeatureLevel\x12\x12\n" +
+	"\x04boot\x18\x19 \x01(\x04R\x04boot\x12$\n" +
+	"\x0estrict_hold_ms\x18\x1a \x01(\x03R\fstrictHoldMs\x12\x1b\n" +
+	"\traft_addr\x18\x1b \x01(\tR\braftAddr\"\xb2\x01\n" +
 	"\x0eKeyspaceStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
 	"\n" +
@@ -4333,7 +7001,7 @@ const file_ownership_leaseholdv1_leasehold_proto_rawDesc = "" +
 	"\x10ListPeersRequest\"`\n" +
 	"\x11ListPeersResponse\x12(\n" +
 	"\x05items\x18\x01 \x03(\v2\x12.leasehold.v1.PeerR\x05items\x12!\n" +
-	"\fgossip_label\x18\x02 \x01(\tR\vgossipLabel\"\xfb\x01\n" +
+	"\fgossip_label\x18\x02 \x01(\tR\vgossipLabel\"\x9d\x03\n" +
 	"\x04Peer\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x1b\n" +
 	"\traft_addr\x18\x02 \x01(\tR\braftAddr\x12\x1b\n" +
@@ -4344,7 +7012,123 @@ const file_ownership_leaseholdv1_leasehold_proto_rawDesc = "" +
 	"\x06gossip\x18\a \x01(\tR\x06gossip\x12\x18\n" +
 	"\aversion\x18\b \x01(\tR\aversion\x12\x1f\n" +
 	"\vgossip_addr\x18\t \x01(\tR\n" +
-	"gossipAddr\"\xed\x02\n" +
+	"gossipAddr\x12\x19\n" +
+	"\bstore_id\x18\n" +
+	" \x01(\tR\astoreId\x12&\n" +
+	"\x0flast_contact_ms\x18\v \x01(\x03R\rlastContactMs\x12\x1d\n" +
+	"\n" +
+	"last_index\x18\f \x01(\x04R\tlastIndex\x12*\n" +
+	"\x11max_feature_level\x18\r \x01(\rR\x0fmaxFeatureLevel\x12\x12\n" +
+	"\x04note\x18\x0e \x01(\tR\x04note\",\n" +
+	"\x12InitClusterRequest\x12\x16\n" +
+	"\x06expect\x18\x01 \x01(\x05R\x06expect\"?\n" +
+	"\x13InitClusterResponse\x12(\n" +
+	"\x05items\x18\x01 \x03(\v2\x12.leasehold.v1.PeerR\x05items\"J\n" +
+	"\x0eAddPeerRequest\x12\x1b\n" +
+	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x1b\n" +
+	"\tgrpc_addr\x18\x02 \x01(\tR\bgrpcAddr\"1\n" +
+	"\x12PromotePeerRequest\x12\x1b\n" +
+	"\tserver_id\x18\x01 \x01(\tR\bserverId\"a\n" +
+	"\x11RemovePeerRequest\x12\x1b\n" +
+	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x19\n" +
+	"\bstore_id\x18\x02 \x01(\tR\astoreId\x12\x14\n" +
+	"\x05force\x18\x03 \x01(\bR\x05force\"\x14\n" +
+	"\x12RemovePeerResponse\"8\n" +
+	"\x19TransferLeadershipRequest\x12\x1b\n" +
+	"\tserver_id\x18\x01 \x01(\tR\bserverId\"9\n" +
+	"\x1aTransferLeadershipResponse\x12\x1b\n" +
+	"\tleader_id\x18\x01 \x01(\tR\bleaderId\"\x12\n" +
+	"\x10GetHealthRequest\"\xc1\n" +
+	"\n" +
+	"\fServerHealth\x12\x1b\n" +
+	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x19\n" +
+	"\bstore_id\x18\x02 \x01(\tR\astoreId\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x03 \x01(\tR\tclusterId\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\tR\aversion\x12*\n" +
+	"\x11max_feature_level\x18\x05 \x01(\rR\x0fmaxFeatureLevel\x12\x12\n" +
+	"\x04boot\x18\x06 \x01(\x04R\x04boot\x12\x1b\n" +
+	"\tuptime_ms\x18\a \x01(\x03R\buptimeMs\x12\"\n" +
+	"\rboot_clock_ns\x18\b \x01(\x03R\vbootClockNs\x129\n" +
+	"\n" +
+	"wall_clock\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\twallClock\x12.\n" +
+	"\x13election_timeout_ms\x18\n" +
+	" \x01(\x03R\x11electionTimeoutMs\x12\x19\n" +
+	"\bdata_dir\x18\v \x01(\tR\adataDir\x12&\n" +
+	"\x0fdisk_free_bytes\x18\f \x01(\x04R\rdiskFreeBytes\x12&\n" +
+	"\x0fdisk_size_bytes\x18\r \x01(\x04R\rdiskSizeBytes\x12\x1d\n" +
+	"\n" +
+	"data_bytes\x18\x0e \x01(\x04R\tdataBytes\x12)\n" +
+	"\x10storage_poisoned\x18\x0f \x01(\bR\x0fstoragePoisoned\x12\x1f\n" +
+	"\vfsync_count\x18\x10 \x01(\x04R\n" +
+	"fsyncCount\x12 \n" +
+	"\ffsync_p50_ms\x18\x11 \x01(\x01R\n" +
+	"fsyncP50Ms\x12 \n" +
+	"\ffsync_p99_ms\x18\x12 \x01(\x01R\n" +
+	"fsyncP99Ms\x12 \n" +
+	"\ffsync_max_ms\x18\x13 \x01(\x01R\n" +
+	"fsyncMaxMs\x12&\n" +
+	"\x0flog_first_index\x18\x14 \x01(\x04R\rlogFirstIndex\x12$\n" +
+	"\x0elog_last_index\x18\x15 \x01(\x04R\flogLastIndex\x12%\n" +
+	"\x0esnapshot_index\x18\x16 \x01(\x04R\rsnapshotIndex\x12&\n" +
+	"\x0fsnapshot_age_ms\x18\x17 \x01(\x03R\rsnapshotAgeMs\x12%\n" +
+	"\x0esnapshot_bytes\x18\x18 \x01(\x04R\rsnapshotBytes\x120\n" +
+	"\x06gossip\x18\x19 \x03(\v2\x18.leasehold.v1.GossipViewR\x06gossip\x12.\n" +
+	"\x13gossip_udp_failures\x18\x1a \x01(\x04R\x11gossipUdpFailures\x12)\n" +
+	"\x10gossip_conflicts\x18\x1b \x01(\x04R\x0fgossipConflicts\x12)\n" +
+	"\x10gossip_strangers\x18\x1c \x01(\x04R\x0fgossipStrangers\x12\x1e\n" +
+	"\n" +
+	"goroutines\x18\x1d \x01(\x03R\n" +
+	"goroutines\x12%\n" +
+	"\x0eresident_bytes\x18\x1e \x01(\x04R\rresidentBytes\x12\x1d\n" +
+	"\n" +
+	"open_files\x18\x1f \x01(\x03R\topenFiles\x12$\n" +
+	"\x0emax_open_files\x18  \x01(\x03R\fmaxOpenFiles\x12;\n" +
+	"\vlast_backup\x18! \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"lastBackup\x12%\n" +
+	"\x0eleader_changes\x18\" \x01(\x04R\rleaderChanges\x12,\n" +
+	"\x04keys\x18# \x01(\v2\x18.leasehold.v1.KeyFiguresR\x04keys\"\xe2\x02\n" +
+	"\n" +
+	"KeyFigures\x12\x12\n" +
+	"\x04keys\x18\x01 \x01(\x03R\x04keys\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x1f\n" +
+	"\vquota_bytes\x18\x03 \x01(\x03R\n" +
+	"quotaBytes\x12\x19\n" +
+	"\bno_space\x18\x04 \x01(\bR\anoSpace\x12\x1a\n" +
+	"\brevision\x18\x05 \x01(\x03R\brevision\x12-\n" +
+	"\x12compacted_revision\x18\x06 \x01(\x03R\x11compactedRevision\x12$\n" +
+	"\x0ecompact_age_ms\x18\a \x01(\x03R\fcompactAgeMs\x12+\n" +
+	"\x11compact_revisions\x18\b \x01(\x03R\x10compactRevisions\x12&\n" +
+	"\x0fvalue_bytes_max\x18\t \x01(\x03R\rvalueBytesMax\x12(\n" +
+	"\x10value_bytes_mean\x18\n" +
+	" \x01(\x03R\x0evalueBytesMean\"w\n" +
+	"\n" +
+	"GossipView\x12\x12\n" +
+	"\x04role\x18\x01 \x01(\tR\x04role\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x16\n" +
+	"\x06status\x18\x03 \x01(\tR\x06status\x12\x12\n" +
+	"\x04addr\x18\x04 \x01(\tR\x04addr\x12\x19\n" +
+	"\bsince_ms\x18\x05 \x01(\x03R\asinceMs\"\xa9\x01\n" +
+	"\aFinding\x12\x1a\n" +
+	"\bseverity\x18\x01 \x01(\tR\bseverity\x12\x12\n" +
+	"\x04code\x18\x02 \x01(\tR\x04code\x12\x18\n" +
+	"\asubject\x18\x03 \x01(\tR\asubject\x12\x12\n" +
+	"\x04what\x18\x04 \x01(\tR\x04what\x12\x1a\n" +
+	"\bevidence\x18\x05 \x01(\tR\bevidence\x12\x10\n" +
+	"\x03why\x18\x06 \x01(\tR\x03why\x12\x12\n" +
+	"\x04next\x18\a \x01(\tR\x04next\"\x13\n" +
+	"\x11SaveBackupRequest\"I\n" +
+	"\x12SaveBackupResponse\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\x12\x1f\n" +
+	"\vtotal_bytes\x18\x02 \x01(\x03R\n" +
+	"totalBytes\"P\n" +
+	"\x13CollectDebugRequest\x12\x1f\n" +
+	"\vduration_ms\x18\x01 \x01(\x03R\n" +
+	"durationMs\x12\x18\n" +
+	"\aprofile\x18\x02 \x01(\bR\aprofile\">\n" +
+	"\x14CollectDebugResponse\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\"\xed\x02\n" +
 	"\bKeyspace\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1e\n" +
@@ -4442,7 +7226,73 @@ const file_ownership_leaseholdv1_leasehold_proto_rawDesc = "" +
 	"\rLocateRequest\x12\x1a\n" +
 	"\bkeyspace\x18\x01 \x01(\tR\bkeyspace\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x14\n" +
-	"\x05stale\x18\x03 \x01(\bR\x05stale\"\xb6\x04\n" +
+	"\x05stale\x18\x03 \x01(\bR\x05stale\"i\n" +
+	"\x17ExplainPartitionRequest\x12\x1a\n" +
+	"\bkeyspace\x18\x01 \x01(\tR\bkeyspace\x12\x1c\n" +
+	"\tpartition\x18\x02 \x01(\rR\tpartition\x12\x14\n" +
+	"\x05stale\x18\x03 \x01(\bR\x05stale\"\xfd\x01\n" +
+	"\vExplanation\x125\n" +
+	"\tpartition\x18\x01 \x01(\v2\x17.leasehold.v1.PartitionR\tpartition\x12.\n" +
+	"\areasons\x18\x02 \x03(\v2\x14.leasehold.v1.ReasonR\areasons\x127\n" +
+	"\n" +
+	"candidates\x18\x03 \x03(\v2\x17.leasehold.v1.CandidateR\n" +
+	"candidates\x12-\n" +
+	"\ahistory\x18\x04 \x03(\v2\x13.leasehold.v1.EventR\ahistory\x12\x1f\n" +
+	"\vhistory_cut\x18\x05 \x01(\bR\n" +
+	"historyCut\"D\n" +
+	"\x06Reason\x12\x12\n" +
+	"\x04code\x18\x01 \x01(\tR\x04code\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\x12\x12\n" +
+	"\x04next\x18\x03 \x01(\tR\x04next\"\x8d\x01\n" +
+	"\tCandidate\x12\x16\n" +
+	"\x06worker\x18\x01 \x01(\tR\x06worker\x12\x12\n" +
+	"\x04rank\x18\x02 \x01(\rR\x04rank\x12\x12\n" +
+	"\x04held\x18\x03 \x01(\x03R\x04held\x12\x12\n" +
+	"\x04most\x18\x04 \x01(\x03R\x04most\x12\x18\n" +
+	"\averdict\x18\x05 \x01(\tR\averdict\x12\x12\n" +
+	"\x04note\x18\x06 \x01(\tR\x04note\"D\n" +
+	"\x0eGetRingRequest\x12\x1a\n" +
+	"\bkeyspace\x18\x01 \x01(\tR\bkeyspace\x12\x16\n" +
+	"\x06points\x18\x02 \x01(\bR\x06points\"\xd5\x01\n" +
+	"\x04Ring\x12\x1a\n" +
+	"\bkeyspace\x18\x01 \x01(\tR\bkeyspace\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\x122\n" +
+	"\amembers\x18\x03 \x03(\v2\x18.leasehold.v1.RingMemberR\amembers\x12/\n" +
+	"\x06points\x18\x04 \x03(\v2\x17.leasehold.v1.RingPointR\x06points\x12\x1c\n" +
+	"\tplacement\x18\x05 \x03(\rR\tplacement\x12\x14\n" +
+	"\x05index\x18\x06 \x01(\x04R\x05index\"\xc6\x01\n" +
+	"\n" +
+	"RingMember\x12\x16\n" +
+	"\x06worker\x18\x01 \x01(\tR\x06worker\x12\x16\n" +
+	"\x06placed\x18\x02 \x01(\x03R\x06placed\x12\x12\n" +
+	"\x04held\x18\x03 \x01(\x03R\x04held\x12\x12\n" +
+	"\x04fair\x18\x04 \x01(\x01R\x04fair\x12\x12\n" +
+	"\x04most\x18\x05 \x01(\x03R\x04most\x12\x1a\n" +
+	"\bcapacity\x18\x06 \x01(\rR\bcapacity\x12\x14\n" +
+	"\x05state\x18\a \x01(\tR\x05state\x12\x1a\n" +
+	"\bdraining\x18\b \x01(\bR\bdraining\"?\n" +
+	"\tRingPoint\x12\x1a\n" +
+	"\bposition\x18\x01 \x01(\tR\bposition\x12\x16\n" +
+	"\x06member\x18\x02 \x01(\rR\x06member\"z\n" +
+	"\x13SimulateRingRequest\x12\x1a\n" +
+	"\bkeyspace\x18\x01 \x01(\tR\bkeyspace\x12/\n" +
+	"\x03add\x18\x02 \x03(\v2\x1d.leasehold.v1.SimulatedWorkerR\x03add\x12\x16\n" +
+	"\x06remove\x18\x03 \x03(\tR\x06remove\"Q\n" +
+	"\x0fSimulatedWorker\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
+	"\bcapacity\x18\x02 \x01(\rR\bcapacity\x12\x12\n" +
+	"\x04zone\x18\x03 \x01(\tR\x04zone\"\xb5\x01\n" +
+	"\n" +
+	"Simulation\x121\n" +
+	"\x05moves\x18\x01 \x03(\v2\x1b.leasehold.v1.SimulatedMoveR\x05moves\x12\x12\n" +
+	"\x04kept\x18\x02 \x01(\x03R\x04kept\x120\n" +
+	"\x06before\x18\x03 \x03(\v2\x18.leasehold.v1.RingMemberR\x06before\x12.\n" +
+	"\x05after\x18\x04 \x03(\v2\x18.leasehold.v1.RingMemberR\x05after\"g\n" +
+	"\rSimulatedMove\x12\x1c\n" +
+	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x12\n" +
+	"\x04from\x18\x02 \x01(\tR\x04from\x12\x0e\n" +
+	"\x02to\x18\x03 \x01(\tR\x02to\x12\x14\n" +
+	"\x05cause\x18\x04 \x01(\tR\x05cause\"\xd0\x05\n" +
 	"\x06Worker\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
 	"\n" +
@@ -4463,7 +7313,11 @@ const file_ownership_leaseholdv1_leasehold_proto_rawDesc = "" +
 	"\x06gossip\x18\x0f \x01(\tR\x06gossip\x12\x1a\n" +
 	"\boverruns\x18\x10 \x01(\x04R\boverruns\x12\x1a\n" +
 	"\battached\x18\x11 \x01(\bR\battached\x12\x12\n" +
-	"\x04addr\x18\x12 \x01(\tR\x04addr\x1a9\n" +
+	"\x04addr\x18\x12 \x01(\tR\x04addr\x12(\n" +
+	"\x10longest_pause_ms\x18\x13 \x01(\x03R\x0elongestPauseMs\x12%\n" +
+	"\x0efencing_checks\x18\x14 \x01(\x04R\rfencingChecks\x12-\n" +
+	"\x12fencing_rejections\x18\x15 \x01(\x04R\x11fencingRejections\x12\x18\n" +
+	"\aversion\x18\x16 \x01(\tR\aversion\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"*\n" +
@@ -4545,14 +7399,15 @@ const file_ownership_leaseholdv1_leasehold_proto_rawDesc = "" +
 	"\rhighest_token\x18\v \x01(\x04R\fhighestToken\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8f\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa9\x01\n" +
 	"\rResumeSession\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x1b\n" +
 	"\tworker_id\x18\x02 \x01(\tR\bworkerId\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x03 \x01(\tR\tclusterId\x12#\n" +
-	"\rhighest_token\x18\x04 \x01(\x04R\fhighestToken\"\x88\x02\n" +
+	"\rhighest_token\x18\x04 \x01(\x04R\fhighestToken\x12\x18\n" +
+	"\aversion\x18\x05 \x01(\tR\aversion\"\xbb\x03\n" +
 	"\x10KeepAliveRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x10\n" +
@@ -4562,7 +7417,33 @@ const file_ownership_leaseholdv1_leasehold_proto_rawDesc = "" +
 	"\boverruns\x18\x05 \x01(\x04R\boverruns\x12%\n" +
 	"\x0efencing_checks\x18\x06 \x01(\x04R\rfencingChecks\x12-\n" +
 	"\x12fencing_rejections\x18\a \x01(\x04R\x11fencingRejections\x12\x14\n" +
-	"\x05ready\x18\b \x01(\rR\x05ready\"\x85\x01\n" +
+	"\x05ready\x18\b \x01(\rR\x05ready\x12(\n" +
+	"\x10longest_pause_ms\x18\t \x01(\x03R\x0elongestPauseMs\x12?\n" +
+	"\n" +
+	"rejections\x18\n" +
+	" \x01(\v2\x1f.leasehold.v1.FencingRejectionsR\n" +
+	"rejections\x12,\n" +
+	"\x04lost\x18\v \x01(\v2\x18.leasehold.v1.LostLeasesR\x04lost\x12\x18\n" +
+	"\aprocess\x18\f \x01(\x04R\aprocess\"\xbb\x01\n" +
+	"\x11FencingRejections\x12\x1f\n" +
+	"\vstale_token\x18\x01 \x01(\x04R\n" +
+	"staleToken\x12#\n" +
+	"\runknown_token\x18\x02 \x01(\x04R\funknownToken\x12)\n" +
+	"\x10token_regression\x18\x03 \x01(\x04R\x0ftokenRegression\x12\x1f\n" +
+	"\vother_owner\x18\x04 \x01(\x04R\n" +
+	"otherOwner\x12\x14\n" +
+	"\x05other\x18\x05 \x01(\x04R\x05other\"\xd1\x01\n" +
+	"\n" +
+	"LostLeases\x12\x18\n" +
+	"\aexpired\x18\x01 \x01(\x04R\aexpired\x12\x18\n" +
+	"\arevoked\x18\x02 \x01(\x04R\arevoked\x12#\n" +
+	"\rdrain_timeout\x18\x03 \x01(\x04R\fdrainTimeout\x12\x1e\n" +
+	"\n" +
+	"superseded\x18\x04 \x01(\x04R\n" +
+	"superseded\x12\x18\n" +
+	"\aevicted\x18\x05 \x01(\x04R\aevicted\x12\x1a\n" +
+	"\bshutdown\x18\x06 \x01(\x04R\bshutdown\x12\x14\n" +
+	"\x05other\x18\a \x01(\x04R\x05other\"\x85\x01\n" +
 	"\x11KeepAliveResponse\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x10\n" +
@@ -4647,7 +7528,30 @@ const file_ownership_leaseholdv1_leasehold_proto_rawDesc = "" +
 	"\arefused\x18\x02 \x03(\v2\x16.leasehold.v1.LeaseRefR\arefused\"@\n" +
 	"\rSessionClosed\x12/\n" +
 	"\x05error\x18\x01 \x01(\v2\x19.leasehold.v1.ErrorDetailR\x05error\"\x06\n" +
-	"\x04Ping\"\xc9\x02\n" +
+	"\x04Ping\"\x88\x01\n" +
+	"\x0eAcquireRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x02 \x01(\x04R\tsessionId\x12\x14\n" +
+	"\x05slots\x18\x03 \x01(\rR\x05slots\x12\x14\n" +
+	"\x05value\x18\x04 \x01(\fR\x05value\x12\x17\n" +
+	"\ano_wait\x18\x05 \x01(\bR\x06noWait\"\x87\x01\n" +
+	"\x0fAcquireResponse\x12\x1a\n" +
+	"\bacquired\x18\x01 \x01(\bR\bacquired\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\fR\x03key\x12\x14\n" +
+	"\x05token\x18\x03 \x01(\x04R\x05token\x12\x1a\n" +
+	"\brevision\x18\x04 \x01(\x03R\brevision\x12\x14\n" +
+	"\x05ahead\x18\x05 \x01(\rR\x05ahead\"|\n" +
+	"\x17CreateSequentialRequest\x12\x16\n" +
+	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x03 \x01(\x04R\tsessionId\x12\x14\n" +
+	"\x05after\x18\x04 \x01(\x04R\x05after\"`\n" +
+	"\x18CreateSequentialResponse\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\"\xc9\x02\n" +
 	"\vErrorDetail\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +
@@ -4681,22 +7585,36 @@ const file_ownership_leaseholdv1_leasehold_proto_rawDesc = "" +
 	"\x14RELEASE_CAUSE_FAILED\x10\x03\x12\x17\n" +
 	"\x13RELEASE_CAUSE_ENDED\x10\x04\x12\x1f\n" +
 	"\x1bRELEASE_CAUSE_CLAIM_REFUSED\x10\x05\x12\x19\n" +
-	"\x15RELEASE_CAUSE_REFUSED\x10\x062\xa1\x01\n" +
+	"\x15RELEASE_CAUSE_REFUSED\x10\x062\xa6\x06\n" +
 	"\x0eClusterService\x12A\n" +
 	"\tGetStatus\x12\x1e.leasehold.v1.GetStatusRequest\x1a\x14.leasehold.v1.Status\x12L\n" +
-	"\tListPeers\x12\x1e.leasehold.v1.ListPeersRequest\x1a\x1f.leasehold.v1.ListPeersResponse2\xaf\x03\n" +
+	"\tListPeers\x12\x1e.leasehold.v1.ListPeersRequest\x1a\x1f.leasehold.v1.ListPeersResponse\x12R\n" +
+	"\vInitCluster\x12 .leasehold.v1.InitClusterRequest\x1a!.leasehold.v1.InitClusterResponse\x12;\n" +
+	"\aAddPeer\x12\x1c.leasehold.v1.AddPeerRequest\x1a\x12.leasehold.v1.Peer\x12C\n" +
+	"\vPromotePeer\x12 .leasehold.v1.PromotePeerRequest\x1a\x12.leasehold.v1.Peer\x12O\n" +
+	"\n" +
+	"RemovePeer\x12\x1f.leasehold.v1.RemovePeerRequest\x1a .leasehold.v1.RemovePeerResponse\x12g\n" +
+	"\x12TransferLeadership\x12'.leasehold.v1.TransferLeadershipRequest\x1a(.leasehold.v1.TransferLeadershipResponse\x12G\n" +
+	"\tGetHealth\x12\x1e.leasehold.v1.GetHealthRequest\x1a\x1a.leasehold.v1.ServerHealth\x12Q\n" +
+	"\n" +
+	"SaveBackup\x12\x1f.leasehold.v1.SaveBackupRequest\x1a .leasehold.v1.SaveBackupResponse0\x01\x12W\n" +
+	"\fCollectDebug\x12!.leasehold.v1.CollectDebugRequest\x1a\".leasehold.v1.CollectDebugResponse0\x012\xaf\x03\n" +
 	"\x0fKeyspaceService\x12M\n" +
 	"\x0eCreateKeyspace\x12#.leasehold.v1.CreateKeyspaceRequest\x1a\x16.leasehold.v1.Keyspace\x12G\n" +
 	"\vGetKeyspace\x12 .leasehold.v1.GetKeyspaceRequest\x1a\x16.leasehold.v1.Keyspace\x12X\n" +
 	"\rListKeyspaces\x12\".leasehold.v1.ListKeyspacesRequest\x1a#.leasehold.v1.ListKeyspacesResponse\x12M\n" +
 	"\x0eUpdateKeyspace\x12#.leasehold.v1.UpdateKeyspaceRequest\x1a\x16.leasehold.v1.Keyspace\x12[\n" +
-	"\x0eDeleteKeyspace\x12#.leasehold.v1.DeleteKeyspaceRequest\x1a$.leasehold.v1.DeleteKeyspaceResponse2\x99\x03\n" +
+	"\x0eDeleteKeyspace\x12#.leasehold.v1.DeleteKeyspaceRequest\x1a$.leasehold.v1.DeleteKeyspaceResponse2\xef\x03\n" +
 	"\x10PartitionService\x12[\n" +
 	"\x0eListPartitions\x12#.leasehold.v1.ListPartitionsRequest\x1a$.leasehold.v1.ListPartitionsResponse\x12J\n" +
 	"\fGetPartition\x12!.leasehold.v1.GetPartitionRequest\x1a\x17.leasehold.v1.Partition\x12L\n" +
 	"\rMovePartition\x12\".leasehold.v1.MovePartitionRequest\x1a\x17.leasehold.v1.Partition\x12N\n" +
 	"\x0eRetryPartition\x12#.leasehold.v1.RetryPartitionRequest\x1a\x17.leasehold.v1.Partition\x12>\n" +
-	"\x06Locate\x12\x1b.leasehold.v1.LocateRequest\x1a\x17.leasehold.v1.Partition2\xbc\x02\n" +
+	"\x06Locate\x12\x1b.leasehold.v1.LocateRequest\x1a\x17.leasehold.v1.Partition\x12T\n" +
+	"\x10ExplainPartition\x12%.leasehold.v1.ExplainPartitionRequest\x1a\x19.leasehold.v1.Explanation2\x97\x01\n" +
+	"\vRingService\x12;\n" +
+	"\aGetRing\x12\x1c.leasehold.v1.GetRingRequest\x1a\x12.leasehold.v1.Ring\x12K\n" +
+	"\fSimulateRing\x12!.leasehold.v1.SimulateRingRequest\x1a\x18.leasehold.v1.Simulation2\xbc\x02\n" +
 	"\rWorkerService\x12R\n" +
 	"\vListWorkers\x12 .leasehold.v1.ListWorkersRequest\x1a!.leasehold.v1.ListWorkersResponse\x12E\n" +
 	"\vDrainWorker\x12 .leasehold.v1.DrainWorkerRequest\x1a\x14.leasehold.v1.Worker\x12I\n" +
@@ -4708,7 +7626,10 @@ const file_ownership_leaseholdv1_leasehold_proto_rawDesc = "" +
 	"\vWatchEvents\x12 .leasehold.v1.WatchEventsRequest\x1a!.leasehold.v1.WatchEventsResponse0\x012\xa7\x01\n" +
 	"\x0eSessionService\x12G\n" +
 	"\x06Attach\x12\x1b.leasehold.v1.AttachRequest\x1a\x1c.leasehold.v1.AttachResponse(\x010\x01\x12L\n" +
-	"\tKeepAlive\x12\x1e.leasehold.v1.KeepAliveRequest\x1a\x1f.leasehold.v1.KeepAliveResponseBFZDgithub.com/leasehold-dev/leasehold/ownership/leaseholdv1;leaseholdv1b\x06proto3"
+	"\tKeepAlive\x12\x1e.leasehold.v1.KeepAliveRequest\x1a\x1f.leasehold.v1.KeepAliveResponse2\xc0\x01\n" +
+	"\x13CoordinationService\x12F\n" +
+	"\aAcquire\x12\x1c.leasehold.v1.AcquireRequest\x1a\x1d.leasehold.v1.AcquireResponse\x12a\n" +
+	"\x10CreateSequential\x12%.leasehold.v1.CreateSequentialRequest\x1a&.leasehold.v1.CreateSequentialResponseBFZDgithub.com/leasehold-dev/leasehold/ownership/leaseholdv1;leaseholdv1b\x06proto3"
 
 var (
 	file_ownership_leaseholdv1_leasehold_proto_rawDescOnce sync.Once
@@ -4723,156 +7644,234 @@ func file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP() []byte {
 }
 
 var file_ownership_leaseholdv1_leasehold_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_ownership_leaseholdv1_leasehold_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
+var file_ownership_leaseholdv1_leasehold_proto_msgTypes = make([]protoimpl.MessageInfo, 90)
 var file_ownership_leaseholdv1_leasehold_proto_goTypes = []any{
-	(Takeover)(0),                  // 0: leasehold.v1.Takeover
-	(PartitionState)(0),            // 1: leasehold.v1.PartitionState
-	(ReleaseCause)(0),              // 2: leasehold.v1.ReleaseCause
-	(*GetStatusRequest)(nil),       // 3: leasehold.v1.GetStatusRequest
-	(*Status)(nil),                 // 4: leasehold.v1.Status
-	(*KeyspaceStatus)(nil),         // 5: leasehold.v1.KeyspaceStatus
-	(*ListPeersRequest)(nil),       // 6: leasehold.v1.ListPeersRequest
-	(*ListPeersResponse)(nil),      // 7: leasehold.v1.ListPeersResponse
-	(*Peer)(nil),                   // 8: leasehold.v1.Peer
-	(*Keyspace)(nil),               // 9: leasehold.v1.Keyspace
-	(*CreateKeyspaceRequest)(nil),  // 10: leasehold.v1.CreateKeyspaceRequest
-	(*GetKeyspaceRequest)(nil),     // 11: leasehold.v1.GetKeyspaceRequest
-	(*ListKeyspacesRequest)(nil),   // 12: leasehold.v1.ListKeyspacesRequest
-	(*ListKeyspacesResponse)(nil),  // 13: leasehold.v1.ListKeyspacesResponse
-	(*UpdateKeyspaceRequest)(nil),  // 14: leasehold.v1.UpdateKeyspaceRequest
-	(*DeleteKeyspaceRequest)(nil),  // 15: leasehold.v1.DeleteKeyspaceRequest
-	(*DeleteKeyspaceResponse)(nil), // 16: leasehold.v1.DeleteKeyspaceResponse
-	(*Partition)(nil),              // 17: leasehold.v1.Partition
-	(*ListPartitionsRequest)(nil),  // 18: leasehold.v1.ListPartitionsRequest
-	(*ListPartitionsResponse)(nil), // 19: leasehold.v1.ListPartitionsResponse
-	(*GetPartitionRequest)(nil),    // 20: leasehold.v1.GetPartitionRequest
-	(*MovePartitionRequest)(nil),   // 21: leasehold.v1.MovePartitionRequest
-	(*RetryPartitionRequest)(nil),  // 22: leasehold.v1.RetryPartitionRequest
-	(*LocateRequest)(nil),          // 23: leasehold.v1.LocateRequest
-	(*Worker)(nil),                 // 24: leasehold.v1.Worker
-	(*ListWorkersRequest)(nil),     // 25: leasehold.v1.ListWorkersRequest
-	(*ListWorkersResponse)(nil),    // 26: leasehold.v1.ListWorkersResponse
-	(*DrainWorkerRequest)(nil),     // 27: leasehold.v1.DrainWorkerRequest
-	(*UndrainWorkerRequest)(nil),   // 28: leasehold.v1.UndrainWorkerRequest
-	(*EvictWorkerRequest)(nil),     // 29: leasehold.v1.EvictWorkerRequest
-	(*Event)(nil),                  // 30: leasehold.v1.Event
-	(*ListEventsRequest)(nil),      // 31: leasehold.v1.ListEventsRequest
-	(*ListEventsResponse)(nil),     // 32: leasehold.v1.ListEventsResponse
-	(*WatchEventsRequest)(nil),     // 33: leasehold.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),    // 34: leasehold.v1.WatchEventsResponse
-	(*AttachRequest)(nil),          // 35: leasehold.v1.AttachRequest
-	(*OpenSession)(nil),            // 36: leasehold.v1.OpenSession
-	(*ResumeSession)(nil),          // 37: leasehold.v1.ResumeSession
-	(*KeepAliveRequest)(nil),       // 38: leasehold.v1.KeepAliveRequest
-	(*KeepAliveResponse)(nil),      // 39: leasehold.v1.KeepAliveResponse
-	(*LeaseRef)(nil),               // 40: leasehold.v1.LeaseRef
-	(*ReleaseLeases)(nil),          // 41: leasehold.v1.ReleaseLeases
-	(*JoinKeyspace)(nil),           // 42: leasehold.v1.JoinKeyspace
-	(*LeaveSession)(nil),           // 43: leasehold.v1.LeaveSession
-	(*Pong)(nil),                   // 44: leasehold.v1.Pong
-	(*ReportToken)(nil),            // 45: leasehold.v1.ReportToken
-	(*AttachResponse)(nil),         // 46: leasehold.v1.AttachResponse
-	(*SessionOpened)(nil),          // 47: leasehold.v1.SessionOpened
-	(*KeyspaceJoined)(nil),         // 48: leasehold.v1.KeyspaceJoined
-	(*Leases)(nil),                 // 49: leasehold.v1.Leases
-	(*LeaseList)(nil),              // 50: leasehold.v1.LeaseList
-	(*LeaseChanges)(nil),           // 51: leasehold.v1.LeaseChanges
-	(*LeasesReleased)(nil),         // 52: leasehold.v1.LeasesReleased
-	(*SessionClosed)(nil),          // 53: leasehold.v1.SessionClosed
-	(*Ping)(nil),                   // 54: leasehold.v1.Ping
-	(*ErrorDetail)(nil),            // 55: leasehold.v1.ErrorDetail
-	nil,                            // 56: leasehold.v1.Worker.LabelsEntry
-	nil,                            // 57: leasehold.v1.OpenSession.LabelsEntry
-	(*timestamppb.Timestamp)(nil),  // 58: google.protobuf.Timestamp
+	(Takeover)(0),                      // 0: leasehold.v1.Takeover
+	(PartitionState)(0),                // 1: leasehold.v1.PartitionState
+	(ReleaseCause)(0),                  // 2: leasehold.v1.ReleaseCause
+	(*GetStatusRequest)(nil),           // 3: leasehold.v1.GetStatusRequest
+	(*Status)(nil),                     // 4: leasehold.v1.Status
+	(*KeyspaceStatus)(nil),             // 5: leasehold.v1.KeyspaceStatus
+	(*ListPeersRequest)(nil),           // 6: leasehold.v1.ListPeersRequest
+	(*ListPeersResponse)(nil),          // 7: leasehold.v1.ListPeersResponse
+	(*Peer)(nil),                       // 8: leasehold.v1.Peer
+	(*InitClusterRequest)(nil),         // 9: leasehold.v1.InitClusterRequest
+	(*InitClusterResponse)(nil),        // 10: leasehold.v1.InitClusterResponse
+	(*AddPeerRequest)(nil),             // 11: leasehold.v1.AddPeerRequest
+	(*PromotePeerRequest)(nil),         // 12: leasehold.v1.PromotePeerRequest
+	(*RemovePeerRequest)(nil),          // 13: leasehold.v1.RemovePeerRequest
+	(*RemovePeerResponse)(nil),         // 14: leasehold.v1.RemovePeerResponse
+	(*TransferLeadershipRequest)(nil),  // 15: leasehold.v1.TransferLeadershipRequest
+	(*TransferLeadershipResponse)(nil), // 16: leasehold.v1.TransferLeadershipResponse
+	(*GetHealthRequest)(nil),           // 17: leasehold.v1.GetHealthRequest
+	(*ServerHealth)(nil),               // 18: leasehold.v1.ServerHealth
+	(*KeyFigures)(nil),                 // 19: leasehold.v1.KeyFigures
+	(*GossipView)(nil),                 // 20: leasehold.v1.GossipView
+	(*Finding)(nil),                    // 21: leasehold.v1.Finding
+	(*SaveBackupRequest)(nil),          // 22: leasehold.v1.SaveBackupRequest
+	(*SaveBackupResponse)(nil),         // 23: leasehold.v1.SaveBackupResponse
+	(*CollectDebugRequest)(nil),        // 24: leasehold.v1.CollectDebugRequest
+	(*CollectDebugResponse)(nil),       // 25: leasehold.v1.CollectDebugResponse
+	(*Keyspace)(nil),                   // 26: leasehold.v1.Keyspace
+	(*CreateKeyspaceRequest)(nil),      // 27: leasehold.v1.CreateKeyspaceRequest
+	(*GetKeyspaceRequest)(nil),         // 28: leasehold.v1.GetKeyspaceRequest
+	(*ListKeyspacesRequest)(nil),       // 29: leasehold.v1.ListKeyspacesRequest
+	(*ListKeyspacesResponse)(nil),      // 30: leasehold.v1.ListKeyspacesResponse
+	(*UpdateKeyspaceRequest)(nil),      // 31: leasehold.v1.UpdateKeyspaceRequest
+	(*DeleteKeyspaceRequest)(nil),      // 32: leasehold.v1.DeleteKeyspaceRequest
+	(*DeleteKeyspaceResponse)(nil),     // 33: leasehold.v1.DeleteKeyspaceResponse
+	(*Partition)(nil),                  // 34: leasehold.v1.Partition
+	(*ListPartitionsRequest)(nil),      // 35: leasehold.v1.ListPartitionsRequest
+	(*ListPartitionsResponse)(nil),     // 36: leasehold.v1.ListPartitionsResponse
+	(*GetPartitionRequest)(nil),        // 37: leasehold.v1.GetPartitionRequest
+	(*MovePartitionRequest)(nil),       // 38: leasehold.v1.MovePartitionRequest
+	(*RetryPartitionRequest)(nil),      // 39: leasehold.v1.RetryPartitionRequest
+	(*LocateRequest)(nil),              // 40: leasehold.v1.LocateRequest
+	(*ExplainPartitionRequest)(nil),    // 41: leasehold.v1.ExplainPartitionRequest
+	(*Explanation)(nil),                // 42: leasehold.v1.Explanation
+	(*Reason)(nil),                     // 43: leasehold.v1.Reason
+	(*Candidate)(nil),                  // 44: leasehold.v1.Candidate
+	(*GetRingRequest)(nil),             // 45: leasehold.v1.GetRingRequest
+	(*Ring)(nil),                       // 46: leasehold.v1.Ring
+	(*RingMember)(nil),                 // 47: leasehold.v1.RingMember
+	(*RingPoint)(nil),                  // 48: leasehold.v1.RingPoint
+	(*SimulateRingRequest)(nil),        // 49: leasehold.v1.SimulateRingRequest
+	(*SimulatedWorker)(nil),            // 50: leasehold.v1.SimulatedWorker
+	(*Simulation)(nil),                 // 51: leasehold.v1.Simulation
+	(*SimulatedMove)(nil),              // 52: leasehold.v1.SimulatedMove
+	(*Worker)(nil),                     // 53: leasehold.v1.Worker
+	(*ListWorkersRequest)(nil),         // 54: leasehold.v1.ListWorkersRequest
+	(*ListWorkersResponse)(nil),        // 55: leasehold.v1.ListWorkersResponse
+	(*DrainWorkerRequest)(nil),         // 56: leasehold.v1.DrainWorkerRequest
+	(*UndrainWorkerRequest)(nil),       // 57: leasehold.v1.UndrainWorkerRequest
+	(*EvictWorkerRequest)(nil),         // 58: leasehold.v1.EvictWorkerRequest
+	(*Event)(nil),                      // 59: leasehold.v1.Event
+	(*ListEventsRequest)(nil),          // 60: leasehold.v1.ListEventsRequest
+	(*ListEventsResponse)(nil),         // 61: leasehold.v1.ListEventsResponse
+	(*WatchEventsRequest)(nil),         // 62: leasehold.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),        // 63: leasehold.v1.WatchEventsResponse
+	(*AttachRequest)(nil),              // 64: leasehold.v1.AttachRequest
+	(*OpenSession)(nil),                // 65: leasehold.v1.OpenSession
+	(*ResumeSession)(nil),              // 66: leasehold.v1.ResumeSession
+	(*KeepAliveRequest)(nil),           // 67: leasehold.v1.KeepAliveRequest
+	(*FencingRejections)(nil),          // 68: leasehold.v1.FencingRejections
+	(*LostLeases)(nil),                 // 69: leasehold.v1.LostLeases
+	(*KeepAliveResponse)(nil),          // 70: leasehold.v1.KeepAliveResponse
+	(*LeaseRef)(nil),                   // 71: leasehold.v1.LeaseRef
+	(*ReleaseLeases)(nil),              // 72: leasehold.v1.ReleaseLeases
+	(*JoinKeyspace)(nil),               // 73: leasehold.v1.JoinKeyspace
+	(*LeaveSession)(nil),               // 74: leasehold.v1.LeaveSession
+	(*Pong)(nil),                       // 75: leasehold.v1.Pong
+	(*ReportToken)(nil),                // 76: leasehold.v1.ReportToken
+	(*AttachResponse)(nil),             // 77: leasehold.v1.AttachResponse
+	(*SessionOpened)(nil),              // 78: leasehold.v1.SessionOpened
+	(*KeyspaceJoined)(nil),             // 79: leasehold.v1.KeyspaceJoined
+	(*Leases)(nil),                     // 80: leasehold.v1.Leases
+	(*LeaseList)(nil),                  // 81: leasehold.v1.LeaseList
+	(*LeaseChanges)(nil),               // 82: leasehold.v1.LeaseChanges
+	(*LeasesReleased)(nil),             // 83: leasehold.v1.LeasesReleased
+	(*SessionClosed)(nil),              // 84: leasehold.v1.SessionClosed
+	(*Ping)(nil),                       // 85: leasehold.v1.Ping
+	(*AcquireRequest)(nil),             // 86: leasehold.v1.AcquireRequest
+	(*AcquireResponse)(nil),            // 87: leasehold.v1.AcquireResponse
+	(*CreateSequentialRequest)(nil),    // 88: leasehold.v1.CreateSequentialRequest
+	(*CreateSequentialResponse)(nil),   // 89: leasehold.v1.CreateSequentialResponse
+	(*ErrorDetail)(nil),                // 90: leasehold.v1.ErrorDetail
+	nil,                                // 91: leasehold.v1.Worker.LabelsEntry
+	nil,                                // 92: leasehold.v1.OpenSession.LabelsEntry
+	(*timestamppb.Timestamp)(nil),      // 93: google.protobuf.Timestamp
 }
 var file_ownership_leaseholdv1_leasehold_proto_depIdxs = []int32{
 	5,  // 0: leasehold.v1.Status.keyspaces:type_name -> leasehold.v1.KeyspaceStatus
 	8,  // 1: leasehold.v1.ListPeersResponse.items:type_name -> leasehold.v1.Peer
-	0,  // 2: leasehold.v1.Keyspace.takeover:type_name -> leasehold.v1.Takeover
-	5,  // 3: leasehold.v1.Keyspace.status:type_name -> leasehold.v1.KeyspaceStatus
-	0,  // 4: leasehold.v1.CreateKeyspaceRequest.takeover:type_name -> leasehold.v1.Takeover
-	9,  // 5: leasehold.v1.ListKeyspacesResponse.items:type_name -> leasehold.v1.Keyspace
-	0,  // 6: leasehold.v1.UpdateKeyspaceRequest.takeover:type_name -> leasehold.v1.Takeover
-	1,  // 7: leasehold.v1.Partition.state:type_name -> leasehold.v1.PartitionState
-	17, // 8: leasehold.v1.ListPartitionsResponse.items:type_name -> leasehold.v1.Partition
-	56, // 9: leasehold.v1.Worker.labels:type_name -> leasehold.v1.Worker.LabelsEntry
-	24, // 10: leasehold.v1.ListWorkersResponse.items:type_name -> leasehold.v1.Worker
-	58, // 11: leasehold.v1.Event.time:type_name -> google.protobuf.Timestamp
-	30, // 12: leasehold.v1.ListEventsResponse.items:type_name -> leasehold.v1.Event
-	30, // 13: leasehold.v1.WatchEventsResponse.items:type_name -> leasehold.v1.Event
-	36, // 14: leasehold.v1.AttachRequest.open:type_name -> leasehold.v1.OpenSession
-	37, // 15: leasehold.v1.AttachRequest.resume:type_name -> leasehold.v1.ResumeSession
-	38, // 16: leasehold.v1.AttachRequest.keep_alive:type_name -> leasehold.v1.KeepAliveRequest
-	41, // 17: leasehold.v1.AttachRequest.release:type_name -> leasehold.v1.ReleaseLeases
-	42, // 18: leasehold.v1.AttachRequest.join:type_name -> leasehold.v1.JoinKeyspace
-	43, // 19: leasehold.v1.AttachRequest.leave:type_name -> leasehold.v1.LeaveSession
-	44, // 20: leasehold.v1.AttachRequest.pong:type_name -> leasehold.v1.Pong
-	45, // 21: leasehold.v1.AttachRequest.report_token:type_name -> leasehold.v1.ReportToken
-	57, // 22: leasehold.v1.OpenSession.labels:type_name -> leasehold.v1.OpenSession.LabelsEntry
-	40, // 23: leasehold.v1.ReleaseLeases.leases:type_name -> leasehold.v1.LeaseRef
-	2,  // 24: leasehold.v1.ReleaseLeases.cause:type_name -> leasehold.v1.ReleaseCause
-	47, // 25: leasehold.v1.AttachResponse.opened:type_name -> leasehold.v1.SessionOpened
-	39, // 26: leasehold.v1.AttachResponse.keep_alive:type_name -> leasehold.v1.KeepAliveResponse
-	50, // 27: leasehold.v1.AttachResponse.leases:type_name -> leasehold.v1.LeaseList
-	51, // 28: leasehold.v1.AttachResponse.changes:type_name -> leasehold.v1.LeaseChanges
-	52, // 29: leasehold.v1.AttachResponse.released:type_name -> leasehold.v1.LeasesReleased
-	48, // 30: leasehold.v1.AttachResponse.joined:type_name -> leasehold.v1.KeyspaceJoined
-	53, // 31: leasehold.v1.AttachResponse.closed:type_name -> leasehold.v1.SessionClosed
-	54, // 32: leasehold.v1.AttachResponse.ping:type_name -> leasehold.v1.Ping
-	48, // 33: leasehold.v1.SessionOpened.keyspaces:type_name -> leasehold.v1.KeyspaceJoined
-	0,  // 34: leasehold.v1.KeyspaceJoined.takeover:type_name -> leasehold.v1.Takeover
-	55, // 35: leasehold.v1.KeyspaceJoined.error:type_name -> leasehold.v1.ErrorDetail
-	49, // 36: leasehold.v1.LeaseList.granted:type_name -> leasehold.v1.Leases
-	49, // 37: leasehold.v1.LeaseChanges.granted:type_name -> leasehold.v1.Leases
-	49, // 38: leasehold.v1.LeaseChanges.drain:type_name -> leasehold.v1.Leases
-	49, // 39: leasehold.v1.LeaseChanges.revoked:type_name -> leasehold.v1.Leases
-	40, // 40: leasehold.v1.LeasesReleased.refused:type_name -> leasehold.v1.LeaseRef
-	55, // 41: leasehold.v1.SessionClosed.error:type_name -> leasehold.v1.ErrorDetail
-	3,  // 42: leasehold.v1.ClusterService.GetStatus:input_type -> leasehold.v1.GetStatusRequest
-	6,  // 43: leasehold.v1.ClusterService.ListPeers:input_type -> leasehold.v1.ListPeersRequest
-	10, // 44: leasehold.v1.KeyspaceService.CreateKeyspace:input_type -> leasehold.v1.CreateKeyspaceRequest
-	11, // 45: leasehold.v1.KeyspaceService.GetKeyspace:input_type -> leasehold.v1.GetKeyspaceRequest
-	12, // 46: leasehold.v1.KeyspaceService.ListKeyspaces:input_type -> leasehold.v1.ListKeyspacesRequest
-	14, // 47: leasehold.v1.KeyspaceService.UpdateKeyspace:input_type -> leasehold.v1.UpdateKeyspaceRequest
-	15, // 48: leasehold.v1.KeyspaceService.DeleteKeyspace:input_type -> leasehold.v1.DeleteKeyspaceRequest
-	18, // 49: leasehold.v1.PartitionService.ListPartitions:input_type -> leasehold.v1.ListPartitionsRequest
-	20, // 50: leasehold.v1.PartitionService.GetPartition:input_type -> leasehold.v1.GetPartitionRequest
-	21, // 51: leasehold.v1.PartitionService.MovePartition:input_type -> leasehold.v1.MovePartitionRequest
-	22, // 52: leasehold.v1.PartitionService.RetryPartition:input_type -> leasehold.v1.RetryPartitionRequest
-	23, // 53: leasehold.v1.PartitionService.Locate:input_type -> leasehold.v1.LocateRequest
-	25, // 54: leasehold.v1.WorkerService.ListWorkers:input_type -> leasehold.v1.ListWorkersRequest
-	27, // 55: leasehold.v1.WorkerService.DrainWorker:input_type -> leasehold.v1.DrainWorkerRequest
-	28, // 56: leasehold.v1.WorkerService.UndrainWorker:input_type -> leasehold.v1.UndrainWorkerRequest
-	29, // 57: leasehold.v1.WorkerService.EvictWorker:input_type -> leasehold.v1.EvictWorkerRequest
-	31, // 58: leasehold.v1.EventService.ListEvents:input_type -> leasehold.v1.ListEventsRequest
-	33, // 59: leasehold.v1.EventService.WatchEvents:input_type -> leasehold.v1.WatchEventsRequest
-	35, // 60: leasehold.v1.SessionService.Attach:input_type -> leasehold.v1.AttachRequest
-	38, // 61: leasehold.v1.SessionService.KeepAlive:input_type -> leasehold.v1.KeepAliveRequest
-	4,  // 62: leasehold.v1.ClusterService.GetStatus:output_type -> leasehold.v1.Status
-	7,  // 63: leasehold.v1.ClusterService.ListPeers:output_type -> leasehold.v1.ListPeersResponse
-	9,  // 64: leasehold.v1.KeyspaceService.CreateKeyspace:output_type -> leasehold.v1.Keyspace
-	9,  // 65: leasehold.v1.KeyspaceService.GetKeyspace:output_type -> leasehold.v1.Keyspace
-	13, // 66: leasehold.v1.KeyspaceService.ListKeyspaces:output_type -> leasehold.v1.ListKeyspacesResponse
-	9,  // 67: leasehold.v1.KeyspaceService.UpdateKeyspace:output_type -> leasehold.v1.Keyspace
-	16, // 68: leasehold.v1.KeyspaceService.DeleteKeyspace:output_type -> leasehold.v1.DeleteKeyspaceResponse
-	19, // 69: leasehold.v1.PartitionService.ListPartitions:output_type -> leasehold.v1.ListPartitionsResponse
-	17, // 70: leasehold.v1.PartitionService.GetPartition:output_type -> leasehold.v1.Partition
-	17, // 71: leasehold.v1.PartitionService.MovePartition:output_type -> leasehold.v1.Partition
-	17, // 72: leasehold.v1.PartitionService.RetryPartition:output_type -> leasehold.v1.Partition
-	17, // 73: leasehold.v1.PartitionService.Locate:output_type -> leasehold.v1.Partition
-	26, // 74: leasehold.v1.WorkerService.ListWorkers:output_type -> leasehold.v1.ListWorkersResponse
-	24, // 75: leasehold.v1.WorkerService.DrainWorker:output_type -> leasehold.v1.Worker
-	24, // 76: leasehold.v1.WorkerService.UndrainWorker:output_type -> leasehold.v1.Worker
-	24, // 77: leasehold.v1.WorkerService.EvictWorker:output_type -> leasehold.v1.Worker
-	32, // 78: leasehold.v1.EventService.ListEvents:output_type -> leasehold.v1.ListEventsResponse
-	34, // 79: leasehold.v1.EventService.WatchEvents:output_type -> leasehold.v1.WatchEventsResponse
-	46, // 80: leasehold.v1.SessionService.Attach:output_type -> leasehold.v1.AttachResponse
-	39, // 81: leasehold.v1.SessionService.KeepAlive:output_type -> leasehold.v1.KeepAliveResponse
-	62, // [62:82] is the sub-list for method output_type
-	42, // [42:62] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	8,  // 2: leasehold.v1.InitClusterResponse.items:type_name -> leasehold.v1.Peer
+	93, // 3: leasehold.v1.ServerHealth.wall_clock:type_name -> google.protobuf.Timestamp
+	20, // 4: leasehold.v1.ServerHealth.gossip:type_name -> leasehold.v1.GossipView
+	93, // 5: leasehold.v1.ServerHealth.last_backup:type_name -> google.protobuf.Timestamp
+	19, // 6: leasehold.v1.ServerHealth.keys:type_name -> leasehold.v1.KeyFigures
+	0,  // 7: leasehold.v1.Keyspace.takeover:type_name -> leasehold.v1.Takeover
+	5,  // 8: leasehold.v1.Keyspace.status:type_name -> leasehold.v1.KeyspaceStatus
+	0,  // 9: leasehold.v1.CreateKeyspaceRequest.takeover:type_name -> leasehold.v1.Takeover
+	26, // 10: leasehold.v1.ListKeyspacesResponse.items:type_name -> leasehold.v1.Keyspace
+	0,  // 11: leasehold.v1.UpdateKeyspaceRequest.takeover:type_name -> leasehold.v1.Takeover
+	1,  // 12: leasehold.v1.Partition.state:type_name -> leasehold.v1.PartitionState
+	34, // 13: leasehold.v1.ListPartitionsResponse.items:type_name -> leasehold.v1.Partition
+	34, // 14: leasehold.v1.Explanation.partition:type_name -> leasehold.v1.Partition
+	43, // 15: leasehold.v1.Explanation.reasons:type_name -> leasehold.v1.Reason
+	44, // 16: leasehold.v1.Explanation.candidates:type_name -> leasehold.v1.Candidate
+	59, // 17: leasehold.v1.Explanation.history:type_name -> leasehold.v1.Event
+	47, // 18: leasehold.v1.Ring.members:type_name -> leasehold.v1.RingMember
+	48, // 19: leasehold.v1.Ring.points:type_name -> leasehold.v1.RingPoint
+	50, // 20: leasehold.v1.SimulateRingRequest.add:type_name -> leasehold.v1.SimulatedWorker
+	52, // 21: leasehold.v1.Simulation.moves:type_name -> leasehold.v1.SimulatedMove
+	47, // 22: leasehold.v1.Simulation.before:type_name -> leasehold.v1.RingMember
+	47, // 23: leasehold.v1.Simulation.after:type_name -> leasehold.v1.RingMember
+	91, // 24: leasehold.v1.Worker.labels:type_name -> leasehold.v1.Worker.LabelsEntry
+	53, // 25: leasehold.v1.ListWorkersResponse.items:type_name -> leasehold.v1.Worker
+	93, // 26: leasehold.v1.Event.time:type_name -> google.protobuf.Timestamp
+	59, // 27: leasehold.v1.ListEventsResponse.items:type_name -> leasehold.v1.Event
+	59, // 28: leasehold.v1.WatchEventsResponse.items:type_name -> leasehold.v1.Event
+	65, // 29: leasehold.v1.AttachRequest.open:type_name -> leasehold.v1.OpenSession
+	66, // 30: leasehold.v1.AttachRequest.resume:type_name -> leasehold.v1.ResumeSession
+	67, // 31: leasehold.v1.AttachRequest.keep_alive:type_name -> leasehold.v1.KeepAliveRequest
+	72, // 32: leasehold.v1.AttachRequest.release:type_name -> leasehold.v1.ReleaseLeases
+	73, // 33: leasehold.v1.AttachRequest.join:type_name -> leasehold.v1.JoinKeyspace
+	74, // 34: leasehold.v1.AttachRequest.leave:type_name -> leasehold.v1.LeaveSession
+	75, // 35: leasehold.v1.AttachRequest.pong:type_name -> leasehold.v1.Pong
+	76, // 36: leasehold.v1.AttachRequest.report_token:type_name -> leasehold.v1.ReportToken
+	92, // 37: leasehold.v1.OpenSession.labels:type_name -> leasehold.v1.OpenSession.LabelsEntry
+	68, // 38: leasehold.v1.KeepAliveRequest.rejections:type_name -> leasehold.v1.FencingRejections
+	69, // 39: leasehold.v1.KeepAliveRequest.lost:type_name -> leasehold.v1.LostLeases
+	71, // 40: leasehold.v1.ReleaseLeases.leases:type_name -> leasehold.v1.LeaseRef
+	2,  // 41: leasehold.v1.ReleaseLeases.cause:type_name -> leasehold.v1.ReleaseCause
+	78, // 42: leasehold.v1.AttachResponse.opened:type_name -> leasehold.v1.SessionOpened
+	70, // 43: leasehold.v1.AttachResponse.keep_alive:type_name -> leasehold.v1.KeepAliveResponse
+	81, // 44: leasehold.v1.AttachResponse.leases:type_name -> leasehold.v1.LeaseList
+	82, // 45: leasehold.v1.AttachResponse.changes:type_name -> leasehold.v1.LeaseChanges
+	83, // 46: leasehold.v1.AttachResponse.released:type_name -> leasehold.v1.LeasesReleased
+	79, // 47: leasehold.v1.AttachResponse.joined:type_name -> leasehold.v1.KeyspaceJoined
+	84, // 48: leasehold.v1.AttachResponse.closed:type_name -> leasehold.v1.SessionClosed
+	85, // 49: leasehold.v1.AttachResponse.ping:type_name -> leasehold.v1.Ping
+	79, // 50: leasehold.v1.SessionOpened.keyspaces:type_name -> leasehold.v1.KeyspaceJoined
+	0,  // 51: leasehold.v1.KeyspaceJoined.takeover:type_name -> leasehold.v1.Takeover
+	90, // 52: leasehold.v1.KeyspaceJoined.error:type_name -> leasehold.v1.ErrorDetail
+	80, // 53: leasehold.v1.LeaseList.granted:type_name -> leasehold.v1.Leases
+	80, // 54: leasehold.v1.LeaseChanges.granted:type_name -> leasehold.v1.Leases
+	80, // 55: leasehold.v1.LeaseChanges.drain:type_name -> leasehold.v1.Leases
+	80, // 56: leasehold.v1.LeaseChanges.revoked:type_name -> leasehold.v1.Leases
+	71, // 57: leasehold.v1.LeasesReleased.refused:type_name -> leasehold.v1.LeaseRef
+	90, // 58: leasehold.v1.SessionClosed.error:type_name -> leasehold.v1.ErrorDetail
+	3,  // 59: leasehold.v1.ClusterService.GetStatus:input_type -> leasehold.v1.GetStatusRequest
+	6,  // 60: leasehold.v1.ClusterService.ListPeers:input_type -> leasehold.v1.ListPeersRequest
+	9,  // 61: leasehold.v1.ClusterService.InitCluster:input_type -> leasehold.v1.InitClusterRequest
+	11, // 62: leasehold.v1.ClusterService.AddPeer:input_type -> leasehold.v1.AddPeerRequest
+	12, // 63: leasehold.v1.ClusterService.PromotePeer:input_type -> leasehold.v1.PromotePeerRequest
+	13, // 64: leasehold.v1.ClusterService.RemovePeer:input_type -> leasehold.v1.RemovePeerRequest
+	15, // 65: leasehold.v1.ClusterService.TransferLeadership:input_type -> leasehold.v1.TransferLeadershipRequest
+	17, // 66: leasehold.v1.ClusterService.GetHealth:input_type -> leasehold.v1.GetHealthRequest
+	22, // 67: leasehold.v1.ClusterService.SaveBackup:input_type -> leasehold.v1.SaveBackupRequest
+	24, // 68: leasehold.v1.ClusterService.CollectDebug:input_type -> leasehold.v1.CollectDebugRequest
+	27, // 69: leasehold.v1.KeyspaceService.CreateKeyspace:input_type -> leasehold.v1.CreateKeyspaceRequest
+	28, // 70: leasehold.v1.KeyspaceService.GetKeyspace:input_type -> leasehold.v1.GetKeyspaceRequest
+	29, // 71: leasehold.v1.KeyspaceService.ListKeyspaces:input_type -> leasehold.v1.ListKeyspacesRequest
+	31, // 72: leasehold.v1.KeyspaceService.UpdateKeyspace:input_type -> leasehold.v1.UpdateKeyspaceRequest
+	32, // 73: leasehold.v1.KeyspaceService.DeleteKeyspace:input_type -> leasehold.v1.DeleteKeyspaceRequest
+	35, // 74: leasehold.v1.PartitionService.ListPartitions:input_type -> leasehold.v1.ListPartitionsRequest
+	37, // 75: leasehold.v1.PartitionService.GetPartition:input_type -> leasehold.v1.GetPartitionRequest
+	38, // 76: leasehold.v1.PartitionService.MovePartition:input_type -> leasehold.v1.MovePartitionRequest
+	39, // 77: leasehold.v1.PartitionService.RetryPartition:input_type -> leasehold.v1.RetryPartitionRequest
+	40, // 78: leasehold.v1.PartitionService.Locate:input_type -> leasehold.v1.LocateRequest
+	41, // 79: leasehold.v1.PartitionService.ExplainPartition:input_type -> leasehold.v1.ExplainPartitionRequest
+	45, // 80: leasehold.v1.RingService.GetRing:input_type -> leasehold.v1.GetRingRequest
+	49, // 81: leasehold.v1.RingService.SimulateRing:input_type -> leasehold.v1.SimulateRingRequest
+	54, // 82: leasehold.v1.WorkerService.ListWorkers:input_type -> leasehold.v1.ListWorkersRequest
+	56, // 83: leasehold.v1.WorkerService.DrainWorker:input_type -> leasehold.v1.DrainWorkerRequest
+	57, // 84: leasehold.v1.WorkerService.UndrainWorker:input_type -> leasehold.v1.UndrainWorkerRequest
+	58, // 85: leasehold.v1.WorkerService.EvictWorker:input_type -> leasehold.v1.EvictWorkerRequest
+	60, // 86: leasehold.v1.EventService.ListEvents:input_type -> leasehold.v1.ListEventsRequest
+	62, // 87: leasehold.v1.EventService.WatchEvents:input_type -> leasehold.v1.WatchEventsRequest
+	64, // 88: leasehold.v1.SessionService.Attach:input_type -> leasehold.v1.AttachRequest
+	67, // 89: leasehold.v1.SessionService.KeepAlive:input_type -> leasehold.v1.KeepAliveRequest
+	86, // 90: leasehold.v1.CoordinationService.Acquire:input_type -> leasehold.v1.AcquireRequest
+	88, // 91: leasehold.v1.CoordinationService.CreateSequential:input_type -> leasehold.v1.CreateSequentialRequest
+	4,  // 92: leasehold.v1.ClusterService.GetStatus:output_type -> leasehold.v1.Status
+	7,  // 93: leasehold.v1.ClusterService.ListPeers:output_type -> leasehold.v1.ListPeersResponse
+	10, // 94: leasehold.v1.ClusterService.InitCluster:output_type -> leasehold.v1.InitClusterResponse
+	8,  // 95: leasehold.v1.ClusterService.AddPeer:output_type -> leasehold.v1.Peer
+	8,  // 96: leasehold.v1.ClusterService.PromotePeer:output_type -> leasehold.v1.Peer
+	14, // 97: leasehold.v1.ClusterService.RemovePeer:output_type -> leasehold.v1.RemovePeerResponse
+	16, // 98: leasehold.v1.ClusterService.TransferLeadership:output_type -> leasehold.v1.TransferLeadershipResponse
+	18, // 99: leasehold.v1.ClusterService.GetHealth:output_type -> leasehold.v1.ServerHealth
+	23, // 100: leasehold.v1.ClusterService.SaveBackup:output_type -> leasehold.v1.SaveBackupResponse
+	25, // 101: leasehold.v1.ClusterService.CollectDebug:output_type -> leasehold.v1.CollectDebugResponse
+	26, // 102: leasehold.v1.KeyspaceService.CreateKeyspace:output_type -> leasehold.v1.Keyspace
+	26, // 103: leasehold.v1.KeyspaceService.GetKeyspace:output_type -> leasehold.v1.Keyspace
+	30, // 104: leasehold.v1.KeyspaceService.ListKeyspaces:output_type -> leasehold.v1.ListKeyspacesResponse
+	26, // 105: leasehold.v1.KeyspaceService.UpdateKeyspace:output_type -> leasehold.v1.Keyspace
+	33, // 106: leasehold.v1.KeyspaceService.DeleteKeyspace:output_type -> leasehold.v1.DeleteKeyspaceResponse
+	36, // 107: leasehold.v1.PartitionService.ListPartitions:output_type -> leasehold.v1.ListPartitionsResponse
+	34, // 108: leasehold.v1.PartitionService.GetPartition:output_type -> leasehold.v1.Partition
+	34, // 109: leasehold.v1.PartitionService.MovePartition:output_type -> leasehold.v1.Partition
+	34, // 110: leasehold.v1.PartitionService.RetryPartition:output_type -> leasehold.v1.Partition
+	34, // 111: leasehold.v1.PartitionService.Locate:output_type -> leasehold.v1.Partition
+	42, // 112: leasehold.v1.PartitionService.ExplainPartition:output_type -> leasehold.v1.Explanation
+	46, // 113: leasehold.v1.RingService.GetRing:output_type -> leasehold.v1.Ring
+	51, // 114: leasehold.v1.RingService.SimulateRing:output_type -> leasehold.v1.Simulation
+	55, // 115: leasehold.v1.WorkerService.ListWorkers:output_type -> leasehold.v1.ListWorkersResponse
+	53, // 116: leasehold.v1.WorkerService.DrainWorker:output_type -> leasehold.v1.Worker
+	53, // 117: leasehold.v1.WorkerService.UndrainWorker:output_type -> leasehold.v1.Worker
+	53, // 118: leasehold.v1.WorkerService.EvictWorker:output_type -> leasehold.v1.Worker
+	61, // 119: leasehold.v1.EventService.ListEvents:output_type -> leasehold.v1.ListEventsResponse
+	63, // 120: leasehold.v1.EventService.WatchEvents:output_type -> leasehold.v1.WatchEventsResponse
+	77, // 121: leasehold.v1.SessionService.Attach:output_type -> leasehold.v1.AttachResponse
+	70, // 122: leasehold.v1.SessionService.KeepAlive:output_type -> leasehold.v1.KeepAliveResponse
+	87, // 123: leasehold.v1.CoordinationService.Acquire:output_type -> leasehold.v1.AcquireResponse
+	89, // 124: leasehold.v1.CoordinationService.CreateSequential:output_type -> leasehold.v1.CreateSequentialResponse
+	92, // [92:125] is the sub-list for method output_type
+	59, // [59:92] is the sub-list for method input_type
+	59, // [59:59] is the sub-list for extension type_name
+	59, // [59:59] is the sub-list for extension extendee
+	0,  // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_ownership_leaseholdv1_leasehold_proto_init() }
@@ -4880,11 +7879,11 @@ func file_ownership_leaseholdv1_leasehold_proto_init() {
 	if File_ownership_leaseholdv1_leasehold_proto != nil {
 		return
 	}
-	file_ownership_leaseholdv1_leasehold_proto_msgTypes[7].OneofWrappers = []any{}
-	file_ownership_leaseholdv1_leasehold_proto_msgTypes[11].OneofWrappers = []any{}
-	file_ownership_leaseholdv1_leasehold_proto_msgTypes[27].OneofWrappers = []any{}
+	file_ownership_leaseholdv1_leasehold_proto_msgTypes[24].OneofWrappers = []any{}
 	file_ownership_leaseholdv1_leasehold_proto_msgTypes[28].OneofWrappers = []any{}
-	file_ownership_leaseholdv1_leasehold_proto_msgTypes[32].OneofWrappers = []any{
+	file_ownership_leaseholdv1_leasehold_proto_msgTypes[56].OneofWrappers = []any{}
+	file_ownership_leaseholdv1_leasehold_proto_msgTypes[57].OneofWrappers = []any{}
+	file_ownership_leaseholdv1_leasehold_proto_msgTypes[61].OneofWrappers = []any{
 		(*AttachRequest_Open)(nil),
 		(*AttachRequest_Resume)(nil),
 		(*AttachRequest_KeepAlive)(nil),
@@ -4894,7 +7893,7 @@ func file_ownership_leaseholdv1_leasehold_proto_init() {
 		(*AttachRequest_Pong)(nil),
 		(*AttachRequest_ReportToken)(nil),
 	}
-	file_ownership_leaseholdv1_leasehold_proto_msgTypes[43].OneofWrappers = []any{
+	file_ownership_leaseholdv1_leasehold_proto_msgTypes[74].OneofWrappers = []any{
 		(*AttachResponse_Opened)(nil),
 		(*AttachResponse_KeepAlive)(nil),
 		(*AttachResponse_Leases)(nil),
@@ -4910,9 +7909,9 @@ func file_ownership_leaseholdv1_leasehold_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ownership_leaseholdv1_leasehold_proto_rawDesc), len(file_ownership_leaseholdv1_leasehold_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   55,
+			NumMessages:   90,
 			NumExtensions: 0,
-			NumServices:   6,
+			NumServices:   8,
 		},
 		GoTypes:           file_ownership_leaseholdv1_leasehold_proto_goTypes,
 		DependencyIndexes: file_ownership_leaseholdv1_leasehold_proto_depIdxs,

@@ -23,8 +23,16 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	ClusterService_GetStatus_FullMethodName = "/leasehold.v1.ClusterService/GetStatus"
-	ClusterService_ListPeers_FullMethodName = "/leasehold.v1.ClusterService/ListPeers"
+	ClusterService_GetStatus_FullMethodName          = "/leasehold.v1.ClusterService/GetStatus"
+	ClusterService_ListPeers_FullMethodName          = "/leasehold.v1.ClusterService/ListPeers"
+	ClusterService_InitCluster_FullMethodName        = "/leasehold.v1.ClusterService/InitCluster"
+	ClusterService_AddPeer_FullMethodName            = "/leasehold.v1.ClusterService/AddPeer"
+	ClusterService_PromotePeer_FullMethodName        = "/leasehold.v1.ClusterService/PromotePeer"
+	ClusterService_RemovePeer_FullMethodName         = "/leasehold.v1.ClusterService/RemovePeer"
+	ClusterService_TransferLeadership_FullMethodName = "/leasehold.v1.ClusterService/TransferLeadership"
+	ClusterService_GetHealth_FullMethodName          = "/leasehold.v1.ClusterService/GetHealth"
+	ClusterService_SaveBackup_FullMethodName         = "/leasehold.v1.ClusterService/SaveBackup"
+	ClusterService_CollectDebug_FullMethodName       = "/leasehold.v1.ClusterService/CollectDebug"
 )
 
 // ClusterServiceClient is the client API for ClusterService service.
@@ -38,6 +46,29 @@ type ClusterServiceClient interface {
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*Status, error)
 	// ListPeers lists the Raft configuration as the asked server knows it.
 	ListPeers(ctx context.Context, in *ListPeersRequest, opts ...grpc.CallOption) (*ListPeersResponse, error)
+	// InitCluster forms a cluster from servers that were started without
+	// --bootstrap-expect: once, when the asked server and all that it sees agree.
+	InitCluster(ctx context.Context, in *InitClusterRequest, opts ...grpc.CallOption) (*InitClusterResponse, error)
+	// AddPeer lets a server into the Raft group, as a non-voter: it is promoted
+	// when it has caught up.
+	AddPeer(ctx context.Context, in *AddPeerRequest, opts ...grpc.CallOption) (*Peer, error)
+	// PromotePeer makes a caught-up non-voter a voter without waiting for it to
+	// have been so for a while.
+	PromotePeer(ctx context.Context, in *PromotePeerRequest, opts ...grpc.CallOption) (*Peer, error)
+	// RemovePeer takes a server out of the Raft group for good: its data
+	// directory cannot come back.
+	RemovePeer(ctx context.Context, in *RemovePeerRequest, opts ...grpc.CallOption) (*RemovePeerResponse, error)
+	// TransferLeadership hands the leadership to another voter.
+	TransferLeadership(ctx context.Context, in *TransferLeadershipRequest, opts ...grpc.CallOption) (*TransferLeadershipResponse, error)
+	// GetHealth is what the asked server measures of itself: disk, log, clock,
+	// gossip. It works without a leader.
+	GetHealth(ctx context.Context, in *GetHealthRequest, opts ...grpc.CallOption) (*ServerHealth, error)
+	// SaveBackup streams the whole state, taken at one log index after a
+	// linearizable read, in the format of package raftstore/backup.
+	SaveBackup(ctx context.Context, in *SaveBackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SaveBackupResponse], error)
+	// CollectDebug streams files about the asked server for a time: goroutines,
+	// recent log lines, members, Raft, settings without secrets.
+	CollectDebug(ctx context.Context, in *CollectDebugRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CollectDebugResponse], error)
 }
 
 type clusterServiceClient struct {
@@ -68,6 +99,104 @@ func (c *clusterServiceClient) ListPeers(ctx context.Context, in *ListPeersReque
 	return out, nil
 }
 
+func (c *clusterServiceClient) InitCluster(ctx context.Context, in *InitClusterRequest, opts ...grpc.CallOption) (*InitClusterResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(InitClusterResponse)
+	err := c.cc.Invoke(ctx, ClusterService_InitCluster_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterServiceClient) AddPeer(ctx context.Context, in *AddPeerRequest, opts ...grpc.CallOption) (*Peer, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Peer)
+	err := c.cc.Invoke(ctx, ClusterService_AddPeer_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterServiceClient) PromotePeer(ctx context.Context, in *PromotePeerRequest, opts ...grpc.CallOption) (*Peer, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Peer)
+	err := c.cc.Invoke(ctx, ClusterService_PromotePeer_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterServiceClient) RemovePeer(ctx context.Context, in *RemovePeerRequest, opts ...grpc.CallOption) (*RemovePeerResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RemovePeerResponse)
+	err := c.cc.Invoke(ctx, ClusterService_RemovePeer_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterServiceClient) TransferLeadership(ctx context.Context, in *TransferLeadershipRequest, opts ...grpc.CallOption) (*TransferLeadershipResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TransferLeadershipResponse)
+	err := c.cc.Invoke(ctx, ClusterService_TransferLeadership_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterServiceClient) GetHealth(ctx context.Context, in *GetHealthRequest, opts ...grpc.CallOption) (*ServerHealth, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ServerHealth)
+	err := c.cc.Invoke(ctx, ClusterService_GetHealth_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterServiceClient) SaveBackup(ctx context.Context, in *SaveBackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SaveBackupResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &ClusterService_ServiceDesc.Streams[0], ClusterService_SaveBackup_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[SaveBackupRequest, SaveBackupResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ClusterService_SaveBackupClient = grpc.ServerStreamingClient[SaveBackupResponse]
+
+func (c *clusterServiceClient) CollectDebug(ctx context.Context, in *CollectDebugRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CollectDebugResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &ClusterService_ServiceDesc.Streams[1], ClusterService_CollectDebug_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[CollectDebugRequest, CollectDebugResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ClusterService_CollectDebugClient = grpc.ServerStreamingClient[CollectDebugResponse]
+
 // ClusterServiceServer is the server API for ClusterService service.
 // All implementations must embed UnimplementedClusterServiceServer
 // for forward compatibility.
@@ -79,6 +208,29 @@ type ClusterServiceServer interface {
 	GetStatus(context.Context, *GetStatusRequest) (*Status, error)
 	// ListPeers lists the Raft configuration as the asked server knows it.
 	ListPeers(context.Context, *ListPeersRequest) (*ListPeersResponse, error)
+	// InitCluster forms a cluster from servers that were started without
+	// --bootstrap-expect: once, when the asked server and all that it sees agree.
+	InitCluster(context.Context, *InitClusterRequest) (*InitClusterResponse, error)
+	// AddPeer lets a server into the Raft group, as a non-voter: it is promoted
+	// when it has caught up.
+	AddPeer(context.Context, *AddPeerRequest) (*Peer, error)
+	// PromotePeer makes a caught-up non-voter a voter without waiting for it to
+	// have been so for a while.
+	PromotePeer(context.Context, *PromotePeerRequest) (*Peer, error)
+	// RemovePeer takes a server out of the Raft group for good: its data
+	// directory cannot come back.
+	RemovePeer(context.Context, *RemovePeerRequest) (*RemovePeerResponse, error)
+	// TransferLeadership hands the leadership to another voter.
+	TransferLeadership(context.Context, *TransferLeadershipRequest) (*TransferLeadershipResponse, error)
+	// GetHealth is what the asked server measures of itself: disk, log, clock,
+	// gossip. It works without a leader.
+	GetHealth(context.Context, *GetHealthRequest) (*ServerHealth, error)
+	// SaveBackup streams the whole state, taken at one log index after a
+	// linearizable read, in the format of package raftstore/backup.
+	SaveBackup(*SaveBackupRequest, grpc.ServerStreamingServer[SaveBackupResponse]) error
+	// CollectDebug streams files about the asked server for a time: goroutines,
+	// recent log lines, members, Raft, settings without secrets.
+	CollectDebug(*CollectDebugRequest, grpc.ServerStreamingServer[CollectDebugResponse]) error
 	mustEmbedUnimplementedClusterServiceServer()
 }
 
@@ -94,6 +246,30 @@ func (UnimplementedClusterServiceServer) GetStatus(context.Context, *GetStatusRe
 }
 func (UnimplementedClusterServiceServer) ListPeers(context.Context, *ListPeersRequest) (*ListPeersResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListPeers not implemented")
+}
+func (UnimplementedClusterServiceServer) InitCluster(context.Context, *InitClusterRequest) (*InitClusterResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method InitCluster not implemented")
+}
+func (UnimplementedClusterServiceServer) AddPeer(context.Context, *AddPeerRequest) (*Peer, error) {
+	return nil, status.Error(codes.Unimplemented, "method AddPeer not implemented")
+}
+func (UnimplementedClusterServiceServer) PromotePeer(context.Context, *PromotePeerRequest) (*Peer, error) {
+	return nil, status.Error(codes.Unimplemented, "method PromotePeer not implemented")
+}
+func (UnimplementedClusterServiceServer) RemovePeer(context.Context, *RemovePeerRequest) (*RemovePeerResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RemovePeer not implemented")
+}
+func (UnimplementedClusterServiceServer) TransferLeadership(context.Context, *TransferLeadershipRequest) (*TransferLeadershipResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method TransferLeadership not implemented")
+}
+func (UnimplementedClusterServiceServer) GetHealth(context.Context, *GetHealthRequest) (*ServerHealth, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetHealth not implemented")
+}
+func (UnimplementedClusterServiceServer) SaveBackup(*SaveBackupRequest, grpc.ServerStreamingServer[SaveBackupResponse]) error {
+	return status.Error(codes.Unimplemented, "method SaveBackup not implemented")
+}
+func (UnimplementedClusterServiceServer) CollectDebug(*CollectDebugRequest, grpc.ServerStreamingServer[CollectDebugResponse]) error {
+	return status.Error(codes.Unimplemented, "method CollectDebug not implemented")
 }
 func (UnimplementedClusterServiceServer) mustEmbedUnimplementedClusterServiceServer() {}
 func (UnimplementedClusterServiceServer) testEmbeddedByValue()                        {}
@@ -152,6 +328,136 @@ func _ClusterService_ListPeers_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ClusterService_InitCluster_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(InitClusterRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).InitCluster(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_InitCluster_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).InitCluster(ctx, req.(*InitClusterRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ClusterService_AddPeer_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AddPeerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).AddPeer(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_AddPeer_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).AddPeer(ctx, req.(*AddPeerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ClusterService_PromotePeer_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PromotePeerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).PromotePeer(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_PromotePeer_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).PromotePeer(ctx, req.(*PromotePeerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ClusterService_RemovePeer_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RemovePeerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).RemovePeer(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_RemovePeer_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).RemovePeer(ctx, req.(*RemovePeerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ClusterService_TransferLeadership_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TransferLeadershipRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).TransferLeadership(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_TransferLeadership_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).TransferLeadership(ctx, req.(*TransferLeadershipRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ClusterService_GetHealth_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetHealthRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).GetHealth(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_GetHealth_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).GetHealth(ctx, req.(*GetHealthRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ClusterService_SaveBackup_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(SaveBackupRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ClusterServiceServer).SaveBackup(m, &grpc.GenericServerStream[SaveBackupRequest, SaveBackupResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ClusterService_SaveBackupServer = grpc.ServerStreamingServer[SaveBackupResponse]
+
+func _ClusterService_CollectDebug_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(CollectDebugRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ClusterServiceServer).CollectDebug(m, &grpc.GenericServerStream[CollectDebugRequest, CollectDebugResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ClusterService_CollectDebugServer = grpc.ServerStreamingServer[CollectDebugResponse]
+
 // ClusterService_ServiceDesc is the grpc.ServiceDesc for ClusterService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -167,8 +473,43 @@ var ClusterService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "ListPeers",
 			Handler:    _ClusterService_ListPeers_Handler,
 		},
+		{
+			MethodName: "InitCluster",
+			Handler:    _ClusterService_InitCluster_Handler,
+		},
+		{
+			MethodName: "AddPeer",
+			Handler:    _ClusterService_AddPeer_Handler,
+		},
+		{
+			MethodName: "PromotePeer",
+			Handler:    _ClusterService_PromotePeer_Handler,
+		},
+		{
+			MethodName: "RemovePeer",
+			Handler:    _ClusterService_RemovePeer_Handler,
+		},
+		{
+			MethodName: "TransferLeadership",
+			Handler:    _ClusterService_TransferLeadership_Handler,
+		},
+		{
+			MethodName: "GetHealth",
+			Handler:    _ClusterService_GetHealth_Handler,
+		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "SaveBackup",
+			Handler:       _ClusterService_SaveBackup_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "CollectDebug",
+			Handler:       _ClusterService_CollectDebug_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "ownership/leaseholdv1/leasehold.proto",
 }
 
@@ -431,11 +772,12 @@ var KeyspaceService_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	PartitionService_ListPartitions_FullMethodName = "/leasehold.v1.PartitionService/ListPartitions"
-	PartitionService_GetPartition_FullMethodName   = "/leasehold.v1.PartitionService/GetPartition"
-	PartitionService_MovePartition_FullMethodName  = "/leasehold.v1.PartitionService/MovePartition"
-	PartitionService_RetryPartition_FullMethodName = "/leasehold.v1.PartitionService/RetryPartition"
-	PartitionService_Locate_FullMethodName         = "/leasehold.v1.PartitionService/Locate"
+	PartitionService_ListPartitions_FullMethodName   = "/leasehold.v1.PartitionService/ListPartitions"
+	PartitionService_GetPartition_FullMethodName     = "/leasehold.v1.PartitionService/GetPartition"
+	PartitionService_MovePartition_FullMethodName    = "/leasehold.v1.PartitionService/MovePartition"
+	PartitionService_RetryPartition_FullMethodName   = "/leasehold.v1.PartitionService/RetryPartition"
+	PartitionService_Locate_FullMethodName           = "/leasehold.v1.PartitionService/Locate"
+	PartitionService_ExplainPartition_FullMethodName = "/leasehold.v1.PartitionService/ExplainPartition"
 )
 
 // PartitionServiceClient is the client API for PartitionService service.
@@ -451,6 +793,9 @@ type PartitionServiceClient interface {
 	RetryPartition(ctx context.Context, in *RetryPartitionRequest, opts ...grpc.CallOption) (*Partition, error)
 	// Locate tells which partition a key belongs to and who owns it.
 	Locate(ctx context.Context, in *LocateRequest, opts ...grpc.CallOption) (*Partition, error)
+	// ExplainPartition tells why a partition is as it is: why this owner or why
+	// none, why it moved last, what comes next.
+	ExplainPartition(ctx context.Context, in *ExplainPartitionRequest, opts ...grpc.CallOption) (*Explanation, error)
 }
 
 type partitionServiceClient struct {
@@ -511,6 +856,16 @@ func (c *partitionServiceClient) Locate(ctx context.Context, in *LocateRequest, 
 	return out, nil
 }
 
+func (c *partitionServiceClient) ExplainPartition(ctx context.Context, in *ExplainPartitionRequest, opts ...grpc.CallOption) (*Explanation, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Explanation)
+	err := c.cc.Invoke(ctx, PartitionService_ExplainPartition_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PartitionServiceServer is the server API for PartitionService service.
 // All implementations must embed UnimplementedPartitionServiceServer
 // for forward compatibility.
@@ -524,6 +879,9 @@ type PartitionServiceServer interface {
 	RetryPartition(context.Context, *RetryPartitionRequest) (*Partition, error)
 	// Locate tells which partition a key belongs to and who owns it.
 	Locate(context.Context, *LocateRequest) (*Partition, error)
+	// ExplainPartition tells why a partition is as it is: why this owner or why
+	// none, why it moved last, what comes next.
+	ExplainPartition(context.Context, *ExplainPartitionRequest) (*Explanation, error)
 	mustEmbedUnimplementedPartitionServiceServer()
 }
 
@@ -548,6 +906,9 @@ func (UnimplementedPartitionServiceServer) RetryPartition(context.Context, *Retr
 }
 func (UnimplementedPartitionServiceServer) Locate(context.Context, *LocateRequest) (*Partition, error) {
 	return nil, status.Error(codes.Unimplemented, "method Locate not implemented")
+}
+func (UnimplementedPartitionServiceServer) ExplainPartition(context.Context, *ExplainPartitionRequest) (*Explanation, error) {
+	return nil, status.Error(codes.Unimplemented, "method ExplainPartition not implemented")
 }
 func (UnimplementedPartitionServiceServer) mustEmbedUnimplementedPartitionServiceServer() {}
 func (UnimplementedPartitionServiceServer) testEmbeddedByValue()                          {}
@@ -660,6 +1021,24 @@ func _PartitionService_Locate_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _PartitionService_ExplainPartition_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ExplainPartitionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PartitionServiceServer).ExplainPartition(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PartitionService_ExplainPartition_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PartitionServiceServer).ExplainPartition(ctx, req.(*ExplainPartitionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // PartitionService_ServiceDesc is the grpc.ServiceDesc for PartitionService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -686,6 +1065,160 @@ var PartitionService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Locate",
 			Handler:    _PartitionService_Locate_Handler,
+		},
+		{
+			MethodName: "ExplainPartition",
+			Handler:    _PartitionService_ExplainPartition_Handler,
+		},
+	},
+	Streams:  []grpc.StreamDesc{},
+	Metadata: "ownership/leaseholdv1/leasehold.proto",
+}
+
+const (
+	RingService_GetRing_FullMethodName      = "/leasehold.v1.RingService/GetRing"
+	RingService_SimulateRing_FullMethodName = "/leasehold.v1.RingService/SimulateRing"
+)
+
+// RingServiceClient is the client API for RingService service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// RingService shows the consistent-hash ring of a keyspace: what the planner
+// would like, beside what is.
+type RingServiceClient interface {
+	GetRing(ctx context.Context, in *GetRingRequest, opts ...grpc.CallOption) (*Ring, error)
+	// SimulateRing runs the planner on the present leases with workers added or
+	// taken away, until it would move nothing more. It changes nothing.
+	SimulateRing(ctx context.Context, in *SimulateRingRequest, opts ...grpc.CallOption) (*Simulation, error)
+}
+
+type ringServiceClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewRingServiceClient(cc grpc.ClientConnInterface) RingServiceClient {
+	return &ringServiceClient{cc}
+}
+
+func (c *ringServiceClient) GetRing(ctx context.Context, in *GetRingRequest, opts ...grpc.CallOption) (*Ring, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Ring)
+	err := c.cc.Invoke(ctx, RingService_GetRing_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *ringServiceClient) SimulateRing(ctx context.Context, in *SimulateRingRequest, opts ...grpc.CallOption) (*Simulation, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Simulation)
+	err := c.cc.Invoke(ctx, RingService_SimulateRing_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// RingServiceServer is the server API for RingService service.
+// All implementations must embed UnimplementedRingServiceServer
+// for forward compatibility.
+//
+// RingService shows the consistent-hash ring of a keyspace: what the planner
+// would like, beside what is.
+type RingServiceServer interface {
+	GetRing(context.Context, *GetRingRequest) (*Ring, error)
+	// SimulateRing runs the planner on the present leases with workers added or
+	// taken away, until it would move nothing more. It changes nothing.
+	SimulateRing(context.Context, *SimulateRingRequest) (*Simulation, error)
+	mustEmbedUnimplementedRingServiceServer()
+}
+
+// UnimplementedRingServiceServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedRingServiceServer struct{}
+
+func (UnimplementedRingServiceServer) GetRing(context.Context, *GetRingRequest) (*Ring, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetRing not implemented")
+}
+func (UnimplementedRingServiceServer) SimulateRing(context.Context, *SimulateRingRequest) (*Simulation, error) {
+	return nil, status.Error(codes.Unimplemented, "method SimulateRing not implemented")
+}
+func (UnimplementedRingServiceServer) mustEmbedUnimplementedRingServiceServer() {}
+func (UnimplementedRingServiceServer) testEmbeddedByValue()                     {}
+
+// UnsafeRingServiceServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to RingServiceServer will
+// result in compilation errors.
+type UnsafeRingServiceServer interface {
+	mustEmbedUnimplementedRingServiceServer()
+}
+
+func RegisterRingServiceServer(s grpc.ServiceRegistrar, srv RingServiceServer) {
+	// If the following call panics, it indicates UnimplementedRingServiceServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&RingService_ServiceDesc, srv)
+}
+
+func _RingService_GetRing_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetRingRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RingServiceServer).GetRing(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RingService_GetRing_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RingServiceServer).GetRing(ctx, req.(*GetRingRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _RingService_SimulateRing_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SimulateRingRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RingServiceServer).SimulateRing(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RingService_SimulateRing_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RingServiceServer).SimulateRing(ctx, req.(*SimulateRingRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+// RingService_ServiceDesc is the grpc.ServiceDesc for RingService service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var RingService_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "leasehold.v1.RingService",
+	HandlerType: (*RingServiceServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "GetRing",
+			Handler:    _RingService_GetRing_Handler,
+		},
+		{
+			MethodName: "SimulateRing",
+			Handler:    _RingService_SimulateRing_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
@@ -1210,5 +1743,161 @@ var SessionService_ServiceDesc = grpc.ServiceDesc{
 			ClientStreams: true,
 		},
 	},
+	Metadata: "ownership/leaseholdv1/leasehold.proto",
+}
+
+const (
+	CoordinationService_Acquire_FullMethodName          = "/leasehold.v1.CoordinationService/Acquire"
+	CoordinationService_CreateSequential_FullMethodName = "/leasehold.v1.CoordinationService/CreateSequential"
+)
+
+// CoordinationServiceClient is the client API for CoordinationService service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// CoordinationService offers on keys what etcd's API has no call for: queues
+// whose entries carry fencing tokens, and numbers that are never used twice.
+// Sessions are those of workers, or etcd leases; keys die with theirs.
+type CoordinationServiceClient interface {
+	// Acquire joins the queue of a lock, semaphore or election and waits until the
+	// session is among its first slots. Called again with the same session it finds
+	// its place, and its token, again.
+	Acquire(ctx context.Context, in *AcquireRequest, opts ...grpc.CallOption) (*AcquireResponse, error)
+	// CreateSequential makes a key under the next number of a prefix.
+	CreateSequential(ctx context.Context, in *CreateSequentialRequest, opts ...grpc.CallOption) (*CreateSequentialResponse, error)
+}
+
+type coordinationServiceClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewCoordinationServiceClient(cc grpc.ClientConnInterface) CoordinationServiceClient {
+	return &coordinationServiceClient{cc}
+}
+
+func (c *coordinationServiceClient) Acquire(ctx context.Context, in *AcquireRequest, opts ...grpc.CallOption) (*AcquireResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AcquireResponse)
+	err := c.cc.Invoke(ctx, CoordinationService_Acquire_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *coordinationServiceClient) CreateSequential(ctx context.Context, in *CreateSequentialRequest, opts ...grpc.CallOption) (*CreateSequentialResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CreateSequentialResponse)
+	err := c.cc.Invoke(ctx, CoordinationService_CreateSequential_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// CoordinationServiceServer is the server API for CoordinationService service.
+// All implementations must embed UnimplementedCoordinationServiceServer
+// for forward compatibility.
+//
+// CoordinationService offers on keys what etcd's API has no call for: queues
+// whose entries carry fencing tokens, and numbers that are never used twice.
+// Sessions are those of workers, or etcd leases; keys die with theirs.
+type CoordinationServiceServer interface {
+	// Acquire joins the queue of a lock, semaphore or election and waits until the
+	// session is among its first slots. Called again with the same session it finds
+	// its place, and its token, again.
+	Acquire(context.Context, *AcquireRequest) (*AcquireResponse, error)
+	// CreateSequential makes a key under the next number of a prefix.
+	CreateSequential(context.Context, *CreateSequentialRequest) (*CreateSequentialResponse, error)
+	mustEmbedUnimplementedCoordinationServiceServer()
+}
+
+// UnimplementedCoordinationServiceServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedCoordinationServiceServer struct{}
+
+func (UnimplementedCoordinationServiceServer) Acquire(context.Context, *AcquireRequest) (*AcquireResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Acquire not implemented")
+}
+func (UnimplementedCoordinationServiceServer) CreateSequential(context.Context, *CreateSequentialRequest) (*CreateSequentialResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CreateSequential not implemented")
+}
+func (UnimplementedCoordinationServiceServer) mustEmbedUnimplementedCoordinationServiceServer() {}
+func (UnimplementedCoordinationServiceServer) testEmbeddedByValue()                             {}
+
+// UnsafeCoordinationServiceServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to CoordinationServiceServer will
+// result in compilation errors.
+type UnsafeCoordinationServiceServer interface {
+	mustEmbedUnimplementedCoordinationServiceServer()
+}
+
+func RegisterCoordinationServiceServer(s grpc.ServiceRegistrar, srv CoordinationServiceServer) {
+	// If the following call panics, it indicates UnimplementedCoordinationServiceServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&CoordinationService_ServiceDesc, srv)
+}
+
+func _CoordinationService_Acquire_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AcquireRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CoordinationServiceServer).Acquire(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: CoordinationService_Acquire_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CoordinationServiceServer).Acquire(ctx, req.(*AcquireRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _CoordinationService_CreateSequential_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CreateSequentialRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CoordinationServiceServer).CreateSequential(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: CoordinationService_CreateSequential_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CoordinationServiceServer).CreateSequential(ctx, req.(*CreateSequentialRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+// CoordinationService_ServiceDesc is the grpc.ServiceDesc for CoordinationService service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var CoordinationService_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "leasehold.v1.CoordinationService",
+	HandlerType: (*CoordinationServiceServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Acquire",
+			Handler:    _CoordinationService_Acquire_Handler,
+		},
+		{
+			MethodName: "CreateSequential",
+			Handler:    _CoordinationService_CreateSequential_Handler,
+		},
+	},
+	Streams:  []grpc.StreamDesc{},
 	Metadata: "ownership/leaseholdv1/leasehold.proto",
 }

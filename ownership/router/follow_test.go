@@ -321,7 +321,10 @@ func TestAServerThatLagsIsLeft(t *testing.T) {
 		synctest.Wait()
 		f.do(func() { f.moveLocked("orders", 5, 1) })
 		within(t, 20*time.Second, "the router agrees", func() bool { return f.agrees(r, "orders") == nil })
-		if s := r.Stats(); s.Server != f.addrs[2] || s.Lists != 1 {
+		within(t, 20*time.Second, "it follows the server that does not lag", func() bool { return r.Stats().Server == f.addrs[2] })
+		// Three times in a row the one that lags may be all that answers: then
+		// there is one more list.
+		if s := r.Stats(); s.Lists > 2 {
 			t.Errorf("stats %+v", s)
 		}
 	})

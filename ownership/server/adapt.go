@@ -34,19 +34,29 @@ func (v memberView) Probe(ctx context.Context, worker string) bool {
 	return v.g.Probe(ctx, gossip.Name(gossip.RoleWorker, worker))
 }
 
-// storeMetrics feeds raftstore's figures to the series.
-type storeMetrics struct{ m *metrics.Server }
+// storeMetrics feeds raftstore's figures to the series and counts what GetHealth
+// tells.
+type storeMetrics struct {
+	m *metrics.Server
+	v *vitals
+}
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-func (s storeMetrics) CommitSeconds(v float64)              { s.m.Raft().Committed(seconds(v)) }
-func (s storeMetrics) FsyncSeconds(store string, v float64) { s.m.Raft().Fsync(store, seconds(v)) }
-func (s storeMetrics) SnapshotSeconds(v float64)            { s.m.Raft().Fsync("snapshot", seconds(v)) }
-func (s storeMetrics) LeaderChange()                        { s.m.Raft().LeaderChanged() }
-func (s storeMetrics) BatchCommands(n int)                  { s.m.Raft().Batched(n) }
-func (s storeMetrics) SessionsExpired(int)                  {} // counted from the events, on every server
-func (s storeMetrics) KeepAlives(n int, outcome string)     { s.m.KeepAlives(outcome, n) }
-func (s storeMetrics) DiskHangs()                           { s.m.Raft().DiskStalled() }
+func (s storeMetrics) CommitSeconds(v float64)          { s.m.Raft().Committed(seconds(v)) }
+func (s storeMetrics) FsyncSeconds(_ string, v float64) { s.m.Raft().Fsync(seconds(v)) }
+func (s storeMetrics) SnapshotSeconds(v float64)        { s.m.Raft().SnapshotTaken(seconds(v)) }
+func (s storeMetrics) BatchCommands(n int)              { s.m.Raft().Batched(n) }
+func (s storeMetrics) ApplySeconds(v float64)           { s.m.Raft().Applied(seconds(v)) }
+func (s storeMetrics) SessionExpired(overdue float64)   { s.m.ExpiryOverdue(seconds(overdue)) }
+func (s storeMetrics) KeepAlives(n int, outcome string) { s.m.KeepAlives(outcome, n) }
+func (s storeMetrics) SnapshotFailed()                  { s.m.Raft().SnapshotFailed() }
+func (s storeMetrics) DiskHangs()                       { s.m.Raft().DiskStalled() }
+
+func (s storeMetrics) LeaderChange() {
+	s.m.Raft().LeaderChanged()
+	s.v.leaderChanges.Add(1)
+}
 
 // controllerMetrics feeds the controller's figures to the series. It belongs
 // to the controller's loop, of which there is one at a time; what is known per
@@ -109,74 +119,47 @@ func (c *controllerMetrics) Takeover(_ string, cause state.Cause, d time.Duratio
 	c.m.Takeover(cause.String(), d)
 }
 
+// Drained is the time from drain to release.
+func (c *controllerMetrics) Drained(_ string, d time.Duration) { c.m.Handoff("drain", d) }
+
 // Handoff is the time from drain to grant.
 func (c *controllerMetrics) Handoff(_ string, _ state.Cause, d time.Duration) {
 	c.m.Handoff("total", d)
 }
 
-// eventCounter counts what the log says, on every server alike. It is used by
-// the applying goroutine only.
-type eventCounter struct {
-	m   *metrics.Server
-	buf []state.Event
-}
-
-// eventChunk bounds the copy that one look at the ledger makes.
-const eventChunk = 4096
-
-func (c *eventCounter) count(st *state.State, from, to uint64) {
-	for from < to {
-		var err error
-		c.buf, err = st.Events(from, eventChunk, c.buf[:0])
-		if err != nil || len(c.buf) == 0 {
-			return // more in one entry than the ledger keeps: not counted
-		}
-		c.tally(st)
-		from = c.buf[len(c.buf)-1].Revision
-	}
-}
-
-// tally adds up runs of grants, since a plan makes thousands in a row.
-func (c *eventCounter) tally(st *state.State) {
-	var keyspace state.KeyspaceID
-	granted := 0
-	flush := func() {
-		if k, ok := st.Keyspace(keyspace); ok && granted > 0 {
-			c.m.Granted(k.Name, granted)
-		}
-		granted = 0
-	}
-	for i := range c.buf {
-		switch e := &c.buf[i]; e.Kind {
-		case state.KindGrant:
-			if e.Keyspace != keyspace {
-				flush()
-				keyspace = e.Keyspace
-			}
-			granted++
-		case state.KindSessionOpen:
-			c.m.SessionOpened()
-		case state.KindSessionExpire:
-			c.m.SessionExpired("ttl")
-		case state.KindSessionBar:
-			c.m.SessionExpired(e.Cause.String())
-		}
-	}
-	flush()
-}
+// Refused counts grants that the log refused.
+func (c *controllerMetrics) Refused(_ string, n int) { c.m.GrantsRefused(n) }
 
 // raftFigures is one look at Raft.
 func raftFigures(st raftstore.Status) metrics.RaftStatus {
-	voters := 0
+	voters, inContact, lag := 0, 0, uint64(0)
+	leads := st.State == "leader"
 	for _, p := range st.Peers {
-		if p.Voter {
-			voters++
+		if !p.Voter {
+			continue
+		}
+		voters++
+		if leads && p.LastContact >= 0 && p.LastContact < time.Second {
+			inContact++
+		}
+		if leads && p.LastIndex > 0 { // 0 is not known, right after an election
+			lag = max(lag, st.LastIndex-min(p.LastIndex, st.LastIndex))
 		}
 	}
 	return metrics.RaftStatus{
 		IsLeader: st.State == "leader", HasLeader: st.LeaderID != "", Term: st.Term,
 		CommitIndex: st.CommitIndex, AppliedIndex: st.AppliedIndex, LastLogIndex: st.LastIndex,
 		LastContact: max(st.LastContact, 0), Voters: voters,
+		InContact: inContact, FollowerLag: lag,
+	}
+}
+
+// storageFigures is one look at the data directory.
+func storageFigures(st raftstore.StorageStatus) metrics.StorageStatus {
+	return metrics.StorageStatus{
+		LastLogIndex: st.LastIndex, SnapshotIndex: st.SnapshotIndex,
+		OldestEntry: st.OldestEntry, SnapshotTime: st.SnapshotTime,
+		SnapshotBytes: st.SnapshotBytes, DataBytes: st.DataBytes, FreeBytes: st.FreeBytes, Poisoned: st.Poisoned,
 	}
 }
 

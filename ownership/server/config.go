@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
+
+	"github.com/leasehold-dev/leasehold/ownership/bootclock"
+	"github.com/leasehold-dev/leasehold/raftstore"
+	"github.com/leasehold-dev/leasehold/raftstore/etcdapi"
 )
 
 // Config of one server. DefaultConfig fills in what has a default.
@@ -26,6 +28,9 @@ type Config struct {
 	// AdminAddr serves Go's profiles (/debug/pprof/). Empty: nowhere. They show
 	// memory of the process to whoever can connect, so it must be loopback.
 	AdminAddr string
+	// Console says what browsers may do on the HTTP port: ConsoleOperate, ConsoleRead
+	// or ConsoleOff. Empty: operate on loopback, else read.
+	Console string
 	// Advertise is the host or IP that others reach this server at. Empty: the
 	// host of each listener, which then must not be a wildcard.
 	Advertise string
@@ -49,19 +54,47 @@ type Config struct {
 	InitialDelay time.Duration
 	// ShutdownTimeout bounds a clean stop; after it, everything is cut.
 	ShutdownTimeout time.Duration
+	// QuotaBytes is how large the keys of the coordination API and their history
+	// may grow before puts are refused; 0: no bound.
+	QuotaBytes int64
+	// CompactAge is how long superseded versions of keys are kept, and
+	// CompactRevisions how many revisions; 0: no bound.
+	CompactAge       time.Duration
+	CompactRevisions int64
 	// TokenFloor is the last resort against a token counter that is known to
 	// be too low: the leader raises it to at least this. 0: none.
 	TokenFloor uint64
 	// LibraryMetrics sends what the Raft and gossip libraries measure to this
 	// server's series. Their sink is one per process: set it on one server.
 	LibraryMetrics bool
+	// Clock measures the time that passes for sessions, leases and plans; nil:
+	// the boot clock. It is for tests with a clock that is too fast or too slow.
+	// Promises hold while the rates of all servers' and workers' clocks differ by
+	// less than 1 %.
+	Clock bootclock.Clock
+	// WrapLog is raftstore.Config.WrapLog: tests that make the disk slow or hang
+	// stand between the server and its log. nil: nobody does.
+	WrapLog func(raftstore.LogStore) raftstore.LogStore
 	// Version is reported in status and metrics.
 	Version string
+	// RecentLog returns the last log lines, for debug archives. nil: an archive
+	// has none.
+	RecentLog func() []byte
+	// Secrets, besides GossipKey, are kept out of debug archives wherever they
+	// might turn up: values of the environment, say.
+	Secrets []string
 	// Logger gets structured lines with stable keys. nil: slog.Default().
 	Logger *slog.Logger
 
 	hooks hooks
 }
+
+// Below these a unit was most likely forgotten.
+const (
+	leastQuota            = 1 << 20
+	leastCompactAge       = time.Second
+	leastCompactRevisions = 100
+)
 
 // MinElectionTimeout keeps elections above what a scheduler may lose.
 const MinElectionTimeout = 100 * time.Millisecond
@@ -69,15 +102,18 @@ const MinElectionTimeout = 100 * time.Millisecond
 // DefaultConfig listens on loopback with the standard ports.
 func DefaultConfig() Config {
 	return Config{
-		GRPCAddr:        "127.0.0.1:7400",
-		RaftAddr:        "127.0.0.1:7401",
-		GossipAddr:      "127.0.0.1:7402",
-		HTTPAddr:        "127.0.0.1:7480",
-		GossipLabel:     "leasehold",
-		ElectionTimeout: 500 * time.Millisecond,
-		InitialDelay:    time.Second,
-		ShutdownTimeout: 10 * time.Second,
-		Version:         "devel",
+		GRPCAddr:         "127.0.0.1:7400",
+		RaftAddr:         "127.0.0.1:7401",
+		GossipAddr:       "127.0.0.1:7402",
+		HTTPAddr:         "127.0.0.1:7480",
+		GossipLabel:      "leasehold",
+		ElectionTimeout:  500 * time.Millisecond,
+		InitialDelay:     time.Second,
+		ShutdownTimeout:  10 * time.Second,
+		QuotaBytes:       etcdapi.DefaultQuotaBytes,
+		CompactAge:       etcdapi.DefaultCompactAge,
+		CompactRevisions: etcdapi.DefaultCompactRevisions,
+		Version:          "devel",
 	}
 }
 
@@ -91,12 +127,27 @@ func DevConfig() Config {
 	return c
 }
 
+// SettingError is one value that is wrong or contradicts another. Validate
+// joins all that it finds.
+type SettingError struct {
+	// Flag is the flag that sets it, with its dashes. Value may be empty, and is
+	// never a secret. Limit says what would do.
+	Flag, Value, Limit string
+}
+
+func (e *SettingError) Error() string {
+	if e.Value == "" {
+		return e.Flag + ": " + e.Limit
+	}
+	return fmt.Sprintf("%s %q: %s", e.Flag, e.Value, e.Limit)
+}
+
 // Validate reports every value that is wrong or contradicts another, naming
 // the flag, the value and what would do.
 func (c *Config) Validate() error {
 	var errs []error
-	refuse := func(field, value, limit string) {
-		errs = append(errs, fmt.Errorf("%s %q: %s", field, value, limit))
+	refuse := func(flag, value, limit string) {
+		errs = append(errs, &SettingError{Flag: flag, Value: value, Limit: limit})
 	}
 	for _, a := range c.listeners() {
 		host, err := splitAddr(a.value)
@@ -111,6 +162,9 @@ func (c *Config) Validate() error {
 			refuse(a.field, a.value, "TLS and a gossip key are needed off loopback; bind to 127.0.0.1, or accept the risk with --insecure")
 		}
 	}
+	for _, twice := range sameAddrs(append(c.listeners(), listenAddr{"--admin-addr", c.AdminAddr})) {
+		refuse(twice.field, twice.value, "another listener has the same port: every one needs its own")
+	}
 	if c.AdminAddr != "" {
 		if host, err := splitAddr(c.AdminAddr); err != nil {
 			refuse("--admin-addr", c.AdminAddr, err.Error())
@@ -118,16 +172,15 @@ func (c *Config) Validate() error {
 			refuse("--admin-addr", c.AdminAddr, "profiles show the process's memory: only a loopback address, for example 127.0.0.1:7490")
 		}
 	}
-	if c.Advertise != "" {
-		if strings.Contains(c.Advertise, "]:") || isWildcard(c.Advertise) || net.ParseIP(strings.Trim(c.Advertise, "[]")) == nil && strings.Contains(c.Advertise, ":") {
-			refuse("--advertise", c.Advertise, "want a host or an IP without a port, not a wildcard, for example 10.0.0.1")
-		}
+	if limit := c.checkConsole(); limit != "" {
+		refuse("--console", c.Console, limit)
+	}
+	if err := checkAdvertise(c.Advertise); err != nil {
+		refuse("--advertise", c.Advertise, err.Error())
 	}
 	for _, j := range c.Join {
-		if host, err := splitAddr(j); err != nil {
+		if err := checkJoin(j); err != nil {
 			refuse("--join", j, err.Error())
-		} else if isWildcard(host) {
-			refuse("--join", j, "a wildcard is nobody's address, for example 10.0.0.1:7402")
 		}
 	}
 	switch {
@@ -145,8 +198,17 @@ func (c *Config) Validate() error {
 	if c.ShutdownTimeout <= 0 {
 		refuse("--shutdown-timeout", c.ShutdownTimeout.String(), "want more than 0s, for example 10s")
 	}
+	if c.QuotaBytes != 0 && c.QuotaBytes < leastQuota {
+		refuse("--quota-bytes", strconv.FormatInt(c.QuotaBytes, 10), fmt.Sprintf("want 0 (no bound) or at least %d", leastQuota))
+	}
+	if c.CompactAge != 0 && c.CompactAge < leastCompactAge {
+		refuse("--compact-age", c.CompactAge.String(), "want 0s (never) or at least "+leastCompactAge.String())
+	}
+	if c.CompactRevisions != 0 && c.CompactRevisions < leastCompactRevisions {
+		refuse("--compact-revisions", strconv.FormatInt(c.CompactRevisions, 10), fmt.Sprintf("want 0 (no bound) or at least %d", leastCompactRevisions))
+	}
 	if n := len(c.GossipKey); !slices.Contains([]int{0, 16, 24, 32}, n) {
-		errs = append(errs, fmt.Errorf("gossip key of %d bytes: want 16, 24 or 32", n)) // never the key itself
+		refuse("--gossip-key-file", "", fmt.Sprintf("a key of %d bytes: want 16, 24 or 32", n)) // never the key itself
 	}
 	if c.GossipLabel == "" || len(c.GossipLabel) > 128 {
 		refuse("--gossip-label", c.GossipLabel, "want 1 to 128 bytes")
@@ -158,50 +220,6 @@ type listenAddr struct{ field, value string }
 
 func (c *Config) listeners() []listenAddr {
 	return []listenAddr{{"--grpc-addr", c.GRPCAddr}, {"--raft-addr", c.RaftAddr}, {"--gossip-addr", c.GossipAddr}, {"--http-addr", c.HTTPAddr}}
-}
-
-// splitAddr checks host:port and says how it should look.
-func splitAddr(addr string) (host string, err error) {
-	host, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return "", fmt.Errorf("want host:port, for example 127.0.0.1:7400 or [::1]:7400 (%w)", err)
-	}
-	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
-		return "", fmt.Errorf("port %q: want 0 to 65535", port)
-	}
-	return host, nil
-}
-
-func isWildcard(host string) bool {
-	host = strings.Trim(host, "[]")
-	if host == "" {
-		return true
-	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsUnspecified()
-}
-
-func isLoopback(host string) bool {
-	if host == "localhost" {
-		return true
-	}
-	if zone := strings.IndexByte(host, '%'); zone >= 0 {
-		host = host[:zone]
-	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
-}
-
-// advertised is what others dial: the bound port, under Advertise if set.
-func (c *Config) advertised(bound string) string {
-	host, port, err := net.SplitHostPort(bound)
-	if err != nil {
-		return bound
-	}
-	if c.Advertise != "" {
-		host = strings.Trim(c.Advertise, "[]")
-	}
-	return net.JoinHostPort(host, port)
 }
 
 func (c *Config) logger() *slog.Logger {

@@ -33,6 +33,16 @@ func TestConfigNamesWhatIsWrong(t *testing.T) {
 		"hasty elections":           {func(c *Config) { c.ElectionTimeout = time.Millisecond }, []string{"--election-timeout", "1ms", "100ms"}},
 		"profiles on loopback":      {func(c *Config) { c.AdminAddr = "127.0.0.1:0" }, nil},
 		"profiles off loopback":     {func(c *Config) { c.AdminAddr, c.Insecure = "10.0.0.1:7490", true }, []string{"--admin-addr", "loopback"}},
+		"one port for two":          {func(c *Config) { c.HTTPAddr = "127.0.0.1:7400" }, []string{"--http-addr", "127.0.0.1:7400", "same port"}},
+		"one port, any host":        {func(c *Config) { c.HTTPAddr, c.Insecure, c.Advertise = ":7401", true, "10.0.0.1" }, []string{"--http-addr", "same port"}},
+		"one port on two hosts":     {func(c *Config) { c.HTTPAddr = "127.0.0.2:7400" }, nil},
+		"two free ports":            {func(c *Config) { c.HTTPAddr, c.GRPCAddr = "127.0.0.1:0", "127.0.0.1:0" }, nil},
+		"console of no kind":        {func(c *Config) { c.Console = "admin" }, []string{"--console", `"admin"`, "operate, read or off"}},
+		"no bounds of keys":         {func(c *Config) { c.QuotaBytes, c.CompactAge, c.CompactRevisions = 0, 0, 0 }, nil},
+		"quota without a unit":      {func(c *Config) { c.QuotaBytes = 2 }, []string{"--quota-bytes", `"2"`, "1048576"}},
+		"negative quota":            {func(c *Config) { c.QuotaBytes = -1 }, []string{"--quota-bytes", `"-1"`}},
+		"hasty compaction":          {func(c *Config) { c.CompactAge = time.Millisecond }, []string{"--compact-age", "1ms", "1s"}},
+		"few revisions":             {func(c *Config) { c.CompactRevisions = 99 }, []string{"--compact-revisions", `"99"`, "100"}},
 		"no time to stop":           {func(c *Config) { c.ShutdownTimeout = 0 }, []string{"--shutdown-timeout"}},
 	}
 	for name, c := range cases {

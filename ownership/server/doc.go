@@ -6,6 +6,8 @@
 // New opens the listeners and the data directory, Run works until its context
 // ends. Eight goroutines of this package run while a server does: one for each
 // of store, gossip, gRPC and HTTP, one more for each of the two listeners and
-// for the API, and the one that forms the cluster and keeps the figures up;
+// for the API, and the one that forms the cluster and keeps the figures up. The
+// leader's duties are four more. A look at the disk for GetHealth is one more
+// while it lasts, and so is a question to another server of the same id;
 // everything else belongs to the packages below.
 package server

@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasehold-dev/leasehold/ownership/bootclock"
 	"github.com/leasehold-dev/leasehold/raftstore"
+	"github.com/leasehold-dev/leasehold/raftstore/state"
 )
 
 // hooks replace what a server takes from the machine: network and clock. The
@@ -26,6 +27,10 @@ type hooks struct {
 	clock  bootclock.Clock
 	// store has the last word on how the store is configured.
 	store func(*raftstore.Config)
+	// pace stretches the intervals of gossip and of the figures.
+	pace int
+	// feature is the highest level that the server knows: another release.
+	feature state.Feature
 }
 
 func (h *hooks) listenTCP(addr string) (net.Listener, error) {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -17,16 +18,20 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
 
+	"github.com/leasehold-dev/leasehold/metrics"
 	"github.com/leasehold-dev/leasehold/ownership/api"
+	"github.com/leasehold-dev/leasehold/ownership/console"
 	"github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
+	"github.com/leasehold-dev/leasehold/raftstore/etcdapi"
 )
 
 // healthServices are reported one by one; the empty name is the whole.
 var healthServices = []string{"", leaseholdv1.SessionService_ServiceDesc.ServiceName, leaseholdv1.KeyspaceService_ServiceDesc.ServiceName}
 
-func newGRPC(a *api.API) (*grpc.Server, *health.Server) {
+func newGRPC(a *api.API, etcd *etcdapi.API) (*grpc.Server, *health.Server) {
 	g := grpc.NewServer(a.ServerOptions()...)
 	a.Register(g)
+	etcd.Register(g)
 	h := health.NewServer()
 	for _, name := range healthServices {
 		h.SetServingStatus(name, healthpb.HealthCheckResponse_NOT_SERVING)
@@ -36,15 +41,18 @@ func newGRPC(a *api.API) (*grpc.Server, *health.Server) {
 	return g, h
 }
 
-// serveGRPC runs the API and the listener it is served on. At the end the API
-// tells its streams first; gRPC then waits for them, but not for a client that
+// serveGRPC runs the APIs and the listener they are served on. At the end the APIs
+// tell their streams first; gRPC then waits for them, but not for a client that
 // does not listen.
 func (s *Server) serveGRPC(ctx context.Context) error {
 	apiCtx, endAPI := context.WithCancelCause(context.WithoutCancel(ctx))
-	apiDone := make(chan error, 1)
+	apiDone, etcdDone := make(chan error, 1), make(chan error, 1)
 	go func() { apiDone <- s.api.Run(apiCtx) }()
+	go func() { etcdDone <- s.etcd.Run(apiCtx) }()
+	queuesDone := make(chan error, 1)
+	go func() { queuesDone <- s.queues.Run(apiCtx) }()
 	served := make(chan error, 1)
-	go func() { served <- s.grpc.Serve(s.grpcListener) }()
+	go func() { served <- s.grpc.Serve(counted{s.grpcListener, s.metrics}) }()
 	var failed error
 	select {
 	case err := <-served:
@@ -56,7 +64,7 @@ func (s *Server) serveGRPC(ctx context.Context) error {
 	cut := time.AfterFunc(time.Second, s.grpc.Stop)
 	s.grpc.GracefulStop()
 	cut.Stop()
-	return errors.Join(failed, <-served, <-apiDone)
+	return errors.Join(failed, <-served, <-apiDone, <-etcdDone, <-queuesDone)
 }
 
 func (s *Server) newHTTP() *http.Server {
@@ -65,13 +73,50 @@ func (s *Server) newHTTP() *http.Server {
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", s.readyz)
 	mux.HandleFunc("GET /{$}", s.index)
+	mux.Handle(console.Prefix, s.consoleHandler())
+	for _, path := range []string{"/v3/", "/health", "/version"} {
+		mux.Handle(path, s.etcd.HTTPHandler())
+	}
 	mux.Handle("/", s.api.HTTPHandler())
 	return &http.Server{
-		Handler:           mux,
+		Handler:           s.guarded(mux),
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
+		ConnState: func(_ net.Conn, now http.ConnState) {
+			switch now {
+			case http.StateNew:
+				s.metrics.Connected("http", 1)
+			case http.StateHijacked, http.StateClosed:
+				s.metrics.Connected("http", -1)
+			}
+		},
 	}
+}
+
+// counted counts the connections of the gRPC listener.
+type counted struct {
+	net.Listener
+	m *metrics.Server
+}
+
+func (l counted) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	l.m.Connected("grpc", 1)
+	return &countedConn{Conn: conn, gone: sync.OnceFunc(func() { l.m.Connected("grpc", -1) })}, nil
+}
+
+type countedConn struct {
+	net.Conn
+	gone func()
+}
+
+func (c *countedConn) Close() error {
+	c.gone()
+	return c.Conn.Close()
 }
 
 // newAdmin serves profiles. The default mux, on which the import registers
@@ -106,19 +151,7 @@ func serveHTTP(ctx context.Context, srv *http.Server, ln net.Listener) error {
 }
 
 // Readiness says whether this server can serve now, and if not, why.
-func (s *Server) Readiness() (ready bool, reason string) {
-	s.mu.Lock()
-	stopping, waiting := s.stopping, s.formation.waiting
-	s.mu.Unlock()
-	if stopping {
-		return false, "stopping"
-	}
-	ready, reason = s.api.Ready()
-	if !ready && !s.store.HasState() && waiting != "" {
-		reason = waiting
-	}
-	return ready, reason
-}
+func (s *Server) Readiness() (ready bool, reason string) { return s.api.Ready() }
 
 func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 	ready, reason := s.Readiness()
@@ -130,15 +163,18 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintln(w, "ok")
 }
 
-// index tells a person who opens the port in a browser what is here.
+// index tells what is here: a browser is sent to the console.
 func (s *Server) index(w http.ResponseWriter, r *http.Request) {
+	if s.toConsole(w, r) {
+		return
+	}
 	ready, reason := s.Readiness()
 	w.Header().Set("Content-Type", "application/json")
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
 	err := enc.Encode(map[string]any{
 		"server": s.id, "version": s.cfg.Version, "ready": ready, "not_ready_reason": reason,
-		"paths": []string{"/metrics", "/livez", "/readyz", "/leasehold.v1.ClusterService/GetStatus (POST, JSON)"},
+		"paths": []string{console.Prefix, "/metrics", "/livez", "/readyz", "/health", "/version", "/leasehold.v1.ClusterService/GetStatus (POST, JSON)", "/v3/kv/range (POST, JSON)"},
 	})
 	if err != nil && !errors.Is(err, io.ErrClosedPipe) {
 		s.log.Debug("index page was not sent", "error", err)

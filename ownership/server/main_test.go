@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -35,6 +36,7 @@ type cluster struct {
 	gossip  []string
 	configs []Config
 	running []*running
+	ran     []bool // has been started before
 }
 
 type running struct {
@@ -46,7 +48,7 @@ type running struct {
 // newCluster prepares n servers with fixed gossip addresses; start starts one.
 func newCluster(t *testing.T, n int) *cluster {
 	t.Helper()
-	c := &cluster{t: t, dir: t.TempDir(), running: make([]*running, n)}
+	c := &cluster{t: t, dir: t.TempDir(), running: make([]*running, n), ran: make([]bool, n)}
 	for range n {
 		c.gossip = append(c.gossip, freeAddr(t))
 	}
@@ -74,9 +76,20 @@ func newCluster(t *testing.T, n int) *cluster {
 func (c *cluster) start(i int) *Server {
 	c.t.Helper()
 	s, err := New(c.configs[i])
+	for tries := 0; errors.Is(err, syscall.EADDRINUSE) && tries < 200; tries++ {
+		// Somebody took the port since it was chosen, or since this server stopped: a
+		// connection of another process, say. One that never ran may go elsewhere.
+		if c.ran[i] {
+			time.Sleep(50 * time.Millisecond)
+		} else {
+			c.configs[i].GRPCAddr, c.configs[i].RaftAddr = freeAddr(c.t), freeAddr(c.t)
+		}
+		s, err = New(c.configs[i])
+	}
 	if err != nil {
 		c.t.Fatalf("start server %d: %v", i, err)
 	}
+	c.ran[i] = true
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &running{Server: s, stop: cancel, done: make(chan error, 1)}
 	go func() { r.done <- s.Run(ctx) }()

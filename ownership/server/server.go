@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	gometrics "github.com/hashicorp/go-metrics"
@@ -19,8 +21,12 @@ import (
 
 	"github.com/leasehold-dev/leasehold/metrics"
 	"github.com/leasehold-dev/leasehold/ownership/api"
+	"github.com/leasehold-dev/leasehold/ownership/audit"
+	"github.com/leasehold-dev/leasehold/ownership/console"
 	"github.com/leasehold-dev/leasehold/ownership/controller"
 	"github.com/leasehold-dev/leasehold/raftstore"
+	"github.com/leasehold-dev/leasehold/raftstore/etcdapi"
+	"github.com/leasehold-dev/leasehold/raftstore/queue"
 	"github.com/leasehold-dev/leasehold/raftstore/state"
 	"github.com/leasehold-dev/leasehold/ring/gossip"
 )
@@ -45,6 +51,9 @@ type Server struct {
 	gossip     *gossip.Gossip
 	controller *controller.Controller
 	api        *api.API
+	etcd       *etcdapi.API
+	queues     *queue.Queues    // of both APIs
+	console    *console.Console // nil: off
 
 	// adminListener is nil unless profiles are asked for.
 	grpcListener, httpListener, adminListener net.Listener
@@ -56,9 +65,19 @@ type Server struct {
 	ready         chan struct{} // closed when first ready
 	readyOnce     sync.Once
 
+	vitals  vitals
+	finding atomic.Pointer[audit.Finding] // of the audit, to be logged; nil: nothing
+
+	twins    chan string   // capacity 1: gRPC address of who is said to have this server's id
+	forming  chan struct{} // capacity 1: held by who forms the cluster
+	warnedOf string        // a twin that the log has; belongs to the one meeting at a time
+
 	mu        sync.Mutex
-	formation verdict // what the forming goroutine saw last
+	formation verdict // what was last seen of servers to form a cluster with
 	stopping  bool
+	isTwin    bool                // this server's id belongs to another
+	catching  catchUp             // written by the watching goroutine only
+	notes     map[storeKey]string // on the leader: what is being done with each server
 }
 
 // New checks cfg, opens the data directory and the listeners, and builds all
@@ -67,15 +86,22 @@ func New(cfg Config) (_ *Server, err error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("configure server: %w", err)
 	}
+	if cfg.hooks.clock == nil {
+		cfg.hooks.clock = cfg.Clock
+	}
 	s := &Server{
 		cfg:           cfg,
 		log:           cfg.logger(),
 		registry:      prometheus.NewRegistry(),
 		gossipChanged: make(chan struct{}, 1),
 		ready:         make(chan struct{}),
+		twins:         make(chan string, 1),
+		forming:       make(chan struct{}, 1),
 	}
+	s.vitals.boot = uint64(time.Now().UnixNano())
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s.metrics = metrics.NewServer(s.registry, metrics.ServerConfig{Version: cfg.Version})
+	s.metrics.SettingsRead(time.Now())
 	if cfg.LibraryMetrics {
 		if _, err := gometrics.NewGlobal(sinkConfig(), metrics.NewSink(s.metrics)); err != nil {
 			return nil, fmt.Errorf("install the sink of the libraries' metrics: %w", err)
@@ -138,24 +164,28 @@ func (s *Server) openStore(raftListener net.Listener) (err error) {
 		return err
 	}
 	s.id = id
-	count := &eventCounter{m: s.metrics}
+	count := &eventCounter{m: s.metrics, audit: audit.New(), found: &s.finding}
 	cfg := raftstore.Config{
-		ServerID:  id,
-		Dir:       s.cfg.DataDir,
-		RaftAddr:  s.cfg.RaftAddr,
-		Advertise: s.addrs.Raft,
+		ServerID:   id,
+		Dir:        s.cfg.DataDir,
+		RaftAddr:   s.cfg.RaftAddr,
+		Advertise:  s.addrs.Raft,
+		Resolve:    s.resolve,
+		Version:    s.cfg.Version,
+		MaxFeature: s.maxFeature(),
 		Announce: state.Server{
 			ID: id, RaftAddr: s.addrs.Raft, GRPCAddr: s.addrs.GRPC, HTTPAddr: s.addrs.HTTP,
 			Version: s.cfg.Version,
 		},
 		Clock:           s.cfg.hooks.bootClock(),
 		Logger:          s.log,
-		Metrics:         storeMetrics{s.metrics},
+		Metrics:         storeMetrics{s.metrics, &s.vitals},
 		ElectionTimeout: s.cfg.ElectionTimeout,
 		Network:         bound{raftListener, &s.cfg.hooks},
+		WrapLog:         s.cfg.WrapLog,
 		Lead:            s.lead,
 		OnApply: func(st *state.State, from, to, index uint64) {
-			count.count(st, from, to)
+			count.count(st, from, to, index)
 			s.api.OnApply(st, from, to, index)
 		},
 	}
@@ -166,6 +196,7 @@ func (s *Server) openStore(raftListener net.Listener) (err error) {
 	if err != nil {
 		return fmt.Errorf("open store: %w", err)
 	}
+	count.known = s.store.Storage().LastIndex
 	return nil
 }
 
@@ -178,22 +209,28 @@ func (s *Server) openGossip() (err error) {
 		Label:          s.cfg.GossipLabel,
 		Key:            s.cfg.GossipKey,
 		BindAddr:       s.cfg.GossipAddr,
-		Advertise:      s.cfg.Advertise,
+		Advertise:      strings.Trim(s.cfg.Advertise, "[]"),
 		Seeds:          s.cfg.Join,
 		KnownPeersFile: known,
 		Logger:         s.log,
 		Observer:       s.metrics.Gossip(),
 		Transport:      s.cfg.hooks.gossip,
+		Pace:           s.cfg.hooks.pace,
 		OnChange: func() {
 			select {
 			case s.gossipChanged <- struct{}{}:
 			default: // one look covers all that has changed
 			}
 		},
+		OnConflict: func(c gossip.Conflict) {
+			if c.Mine {
+				s.noteTwin(c.OtherMeta.GRPCAddr)
+			}
+		},
 		Meta: gossip.Meta{
-			Role: gossip.RoleServer, ID: s.id, Boot: uint64(time.Now().UnixNano()),
+			Role: gossip.RoleServer, ID: s.id, Boot: s.vitals.boot, Store: s.store.Self().Store, Feature: uint32(s.maxFeature()),
 			GRPCAddr: s.addrs.GRPC, RaftAddr: s.addrs.Raft, HTTPAddr: s.addrs.HTTP, Version: s.cfg.Version,
-			Expect: s.cfg.BootstrapExpect, HasState: s.store.HasState(),
+			Expect: s.cfg.BootstrapExpect, HasState: s.store.HasState(), ClusterID: s.store.ClusterID(),
 		},
 	})
 	if err != nil {
@@ -212,10 +249,18 @@ func (s *Server) openOwnership() (err error) {
 	if err != nil {
 		return fmt.Errorf("build controller: %w", err)
 	}
+	s.queues = queue.New(s.store)
 	s.api, err = api.New(api.Config{
-		Store: s.store, Controller: s.controller, Gossip: s.gossip,
-		ServerID: s.id, Version: s.cfg.Version, ElectionTimeout: s.cfg.ElectionTimeout, InitialDelay: s.cfg.InitialDelay,
+		Queues: s.queues,
+		Room:   func(ctx context.Context, bytes int64) error { return s.etcd.Room(ctx, bytes) },
+		Store:  s.store, Controller: s.controller, Gossip: s.gossip,
+		ServerID: s.id, StoreID: s.store.Self().Store, Boot: s.vitals.boot, Version: s.cfg.Version, ElectionTimeout: s.cfg.ElectionTimeout, InitialDelay: s.cfg.InitialDelay,
 		Formation:   s.formationSeen,
+		Members:     s,
+		Health:      s.healthNow,
+		BackupDone:  s.backedUp,
+		DebugFiles:  s.debugFiles(),
+		Secrets:     s.secrets(),
 		GossipLabel: s.cfg.GossipLabel,
 		Dial:        s.cfg.hooks.dialOptions(),
 		Clock:       s.cfg.hooks.bootClock(), Logger: s.log, Metrics: s.metrics,
@@ -223,9 +268,44 @@ func (s *Server) openOwnership() (err error) {
 	if err != nil {
 		return fmt.Errorf("build API: %w", err)
 	}
-	s.grpc, s.health = newGRPC(s.api)
+	if err := s.openKeys(); err != nil {
+		return err
+	}
+	if err := s.openConsole(); err != nil {
+		return err
+	}
+	s.grpc, s.health = newGRPC(s.api, s.etcd)
 	s.http = s.newHTTP()
 	return nil
+}
+
+// openKeys builds the etcd API, which stands beside the native one.
+func (s *Server) openKeys() (err error) {
+	clock := s.cfg.hooks.bootClock()
+	s.etcd, err = etcdapi.New(etcdapi.Config{
+		Store:    s.store,
+		ServerID: s.id, StoreID: s.store.Self().Store, Version: s.cfg.Version,
+		Address:    s.grpcAddrOf,
+		Dial:       s.cfg.hooks.dialOptions(),
+		QuotaBytes: s.cfg.QuotaBytes, CompactAge: s.cfg.CompactAge, CompactRevisions: s.cfg.CompactRevisions,
+		Queues:          s.queues,
+		ElectionTimeout: s.cfg.ElectionTimeout,
+		Clock:           clock.Now,
+		Metrics:         s.metrics,
+		Logger:          s.log,
+	})
+	if err != nil {
+		return fmt.Errorf("build etcd API: %w", err)
+	}
+	return nil
+}
+
+// grpcAddrOf is where the API of a server of the group is reached, or "".
+func (s *Server) grpcAddrOf(id string) string {
+	if id == s.id {
+		return s.addrs.GRPC
+	}
+	return s.api.ServerAddr(id)
 }
 
 // lead runs the duties of a term beside each other; losing one is losing the
@@ -239,7 +319,10 @@ func (s *Server) lead(ctx context.Context, l *raftstore.Lead) error {
 	s.warnOfShortTTLs()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.api.Lead(ctx, l.Term) })
+	g.Go(func() error { return s.etcd.Lead(ctx, l) })
 	g.Go(func() error { return s.controller.Lead(ctx, l) })
+	g.Go(func() error { return s.raiseFeatures(ctx, l) })
+	g.Go(func() error { return s.leadMembers(ctx) })
 	defer s.planned.forget()
 	return g.Wait()
 }
@@ -263,14 +346,20 @@ func (s *Server) warnOfShortTTLs() {
 // It returns nil after a stop that was asked for.
 func (s *Server) Run(ctx context.Context) error {
 	s.log.Info("server starts", "server", s.id, "grpc", s.addrs.GRPC, "raft", s.addrs.Raft, "gossip", s.addrs.Gossip,
-		"http", s.addrs.HTTP, "data_dir", s.cfg.DataDir, "election_timeout", s.cfg.ElectionTimeout, "version", s.cfg.Version)
+		"http", s.addrs.HTTP, "data_dir", s.cfg.DataDir, "election_timeout", s.cfg.ElectionTimeout, "version", s.cfg.Version, "feature", uint32(s.maxFeature()))
+	if s.cfg.BootstrapExpect > 0 && s.store.HasState() {
+		s.log.Info("--bootstrap-expect has no effect: this server has state", "server", s.id, "cluster", s.store.ClusterID())
+	}
 	floors := []floor{
 		{name: "store", run: s.store.Run},
-		{name: "gossip", run: s.gossip.Run},
+		{name: "gossip", run: s.gossip.Run, stop: s.leaveGossip},
 		{name: "formation and figures", run: s.watch},
 		// Before the streams end, the workers have gone to the new leader.
 		{name: "grpc", run: s.serveGRPC, stop: s.handOverLeadership},
 		{name: "http", run: func(ctx context.Context) error { return serveHTTP(ctx, s.http, s.httpListener) }, stop: s.unready},
+	}
+	if s.console != nil { // its streams would hold up the end of http
+		floors = append(floors, floor{name: "console", run: s.console.Run})
 	}
 	if s.adminListener != nil {
 		floors = append(floors, floor{name: "admin", run: func(ctx context.Context) error {
@@ -291,7 +380,7 @@ func (s *Server) unready(context.Context) {
 }
 
 func (s *Server) handOverLeadership(ctx context.Context) {
-	if !s.store.IsLeader() {
+	if !s.store.IsLeader() || s.aloneInGroup() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, 4*s.cfg.ElectionTimeout)
@@ -299,6 +388,17 @@ func (s *Server) handOverLeadership(ctx context.Context) {
 	if err := s.store.TransferLeadership(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		s.log.Warn("leadership was not handed over", "error", err)
 	}
+}
+
+// aloneInGroup reports whether there is nobody whom leadership could be handed to.
+func (s *Server) aloneInGroup() bool {
+	voters := 0
+	for _, p := range s.store.Status().Peers {
+		if p.Voter {
+			voters++
+		}
+	}
+	return voters == 1
 }
 
 // Ready is closed when the server is first able to serve: it has a leader and

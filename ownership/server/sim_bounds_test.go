@@ -11,10 +11,12 @@ import (
 const (
 	simRateError = 0.004
 	simTick      = 2 * time.Millisecond
-	// An election on an idle network, at 500 ms timeouts: one to three of them,
-	// or as much again when the vote is split.
-	simElection = 3 * time.Second
 )
+
+// least is the TTL as clocks of the simulation may measure it.
+func (e *evidence) least() time.Duration {
+	return time.Duration(float64(e.pace.ttl) * (1 - 2*simRateError))
+}
 
 // judgeEarly holds every expiry of a session against the last keep-alive that
 // its worker had acknowledged.
@@ -37,7 +39,7 @@ func judgeEarly(e *evidence) (r ruling) {
 			continue // killed before its first keep-alive
 		}
 		r.checked++
-		least := sent + time.Duration(float64(e.ttl)*(1-2*simRateError)) - simTick
+		least := sent + e.least() - simTick
 		if at < least {
 			r.blame("session %d of process %d expired at %.3fs, last keep-alive sent at %.3fs", x.Session, e.process[x.Session], at.Seconds(), sent.Seconds())
 		}
@@ -70,7 +72,7 @@ func judgeLate(e *evidence) (r ruling) {
 		elections := time.Duration(0)
 		for _, n := range notes {
 			if n.kind == noteKilled {
-				elections += simElection
+				elections += e.pace.elected
 			}
 		}
 		for _, n := range notes {
@@ -80,8 +82,8 @@ func judgeLate(e *evidence) (r ruling) {
 			for token, at := range e.held(n.at, n.process) {
 				r.checked++
 				bound := n.at + time.Second + elections + simTick
-				if e.strict[at.keyspace] || elections > 0 {
-					bound += time.Duration(float64(e.ttl) * (1 + 2*simRateError))
+				if e.strict[at.keyspace] || elections > 0 || !e.pace.gossip {
+					bound += time.Duration(float64(e.pace.ttl) * (1 + 2*simRateError))
 				}
 				g, ok := e.next(at, token)
 				if !ok || g > bound {

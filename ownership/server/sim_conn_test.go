@@ -85,14 +85,23 @@ func (c *simConn) Close() error {
 	return nil
 }
 
+// Write to an end that has been closed is answered with a reset, which both this
+// end's writers and its reader meet. gRPC relies on the latter: it lets go of a
+// connection when reading fails, and until then tries anew on it without a pause.
 func (c *simConn) Write(p []byte) (int, error) {
 	c.net.mu.Lock()
 	defer c.net.mu.Unlock()
 	switch {
 	case c.closed:
 		return 0, net.ErrClosed
-	case c.in.reset, c.out.gone:
+	case c.in.reset:
 		return 0, syscall.ECONNRESET
+	case c.out.gone:
+		if !c.net.stalledLocked(c.here, c.there) && !c.net.stalledLocked(c.there, c.here) {
+			c.in.reset = true
+			c.in.wakeLocked()
+		}
+		return len(p), nil // nobody can know yet
 	}
 	c.out.sendLocked(slices.Clone(p))
 	return len(p), nil

@@ -25,7 +25,7 @@ func honest() *evidence {
 	ack.sent = 9 * time.Second
 	calm := func(at time.Duration, what string) note { return note{at: at, kind: noteCalm, what: what} }
 	return &evidence{
-		began: began, ttl: 4 * time.Second, strict: map[string]bool{"orders": true},
+		began: began, pace: simQuick, strict: map[string]bool{"orders": true},
 		names: map[state.KeyspaceID]string{1: "orders"}, process: map[state.SessionID]int{11: 1, 12: 2},
 		ledger: []state.Event{
 			event(time.Second, state.KindGrant, 11, 100),

@@ -46,10 +46,11 @@ func (s *sim) spawn(id string) *simProcess {
 	s.all = append(s.all, p)
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
+	servers := s.addrs()
 	go func() {
 		defer close(p.done)
 		defer cancel()
-		p.err = p.run(ctx)
+		p.err = p.run(ctx, servers)
 	}()
 	return p
 }
@@ -59,10 +60,10 @@ const tagFormat = "process-%d"
 
 func (p *simProcess) tag() string { return fmt.Sprintf(tagFormat, p.number) }
 
-func (p *simProcess) run(ctx context.Context) error {
+func (p *simProcess) run(ctx context.Context, servers string) error {
 	h := p.sim.history
 	cfg := worker.Config{
-		Servers: p.sim.addrs(), ID: p.id, Endpoint: p.tag(),
+		Servers: servers, ID: p.id, Endpoint: p.tag(),
 		GossipTransport: func() (memberlist.Transport, error) { return p.host.gossipPort() },
 		ShutdownTimeout: 5 * time.Second,
 		Clock:           p.clock, Dialer: p.host.dial, Logger: testLogger(p.sim.t, p.id+"/"+p.tag()),
@@ -77,6 +78,9 @@ func (p *simProcess) run(ctx context.Context) error {
 				h.add(note{kind: noteAck, process: p.number, sent: p.clock.truth(sent)})
 			},
 		},
+	}
+	if !p.sim.pace.gossip {
+		cfg.Gossip, cfg.GossipTransport = worker.GossipOff, nil
 	}
 	w, err := worker.Join(ctx, cfg)
 	if err != nil {
@@ -152,9 +156,9 @@ func (p *simProcess) handler(k simKeyspace) worker.Handler {
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			case <-l.Draining():
-				time.Sleep(simDuration(rng, 300*time.Millisecond)) // flush
+				time.Sleep(simDuration(rng, p.sim.pace.of(300*time.Millisecond))) // flush
 				return nil
-			case <-time.After(50*time.Millisecond + simDuration(rng, 600*time.Millisecond)):
+			case <-time.After(p.sim.pace.of(50*time.Millisecond + simDuration(rng, 600*time.Millisecond))):
 			}
 			p.gate.wait()
 			select {

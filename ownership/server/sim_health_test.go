@@ -66,12 +66,18 @@ func (s *sim) replaceEvicted() {
 	}
 }
 
-// heal ends all trouble, and wants everything owned within 10 s of that.
+// heal ends all trouble, and wants everything owned within 10 s of that, and
+// lost servers replaced in time: they are given up after ten election timeouts,
+// and their successors vote after twenty in which they have kept up.
 func (s *sim) heal() {
 	s.net.healAll()
 	for _, x := range s.servers {
+		x.disk.heal()
+	}
+	for _, x := range s.servers {
 		x.start()
 	}
+	s.newTool()
 	for _, id := range s.ids {
 		p := s.workers[id]
 		p.resume()
@@ -81,13 +87,16 @@ func (s *sim) heal() {
 		s.undrain(id)
 	}
 	began := time.Now()
-	s.waitFor(10*time.Second, "after the last fault all is owned by living workers", func() (bool, string) {
+	s.waitFor(s.pace.of(10*time.Second), "after the last fault all is owned by living workers", func() (bool, string) {
 		s.replaceEvicted()
 		s.retrySuspects()
 		return s.owned()
 	})
 	s.slowest = max(s.slowest, time.Since(began))
 	s.healed++
+	began = time.Now()
+	s.waitFor(s.pace.of(40*time.Second), "after the last fault all servers are voters at their addresses", s.formed)
+	s.longest = max(s.longest, time.Since(began))
 }
 
 // retryQuarantined does what an operator does after having killed one worker
@@ -108,7 +117,7 @@ func (s *sim) retrySuspects() {
 				}
 				s.retries++
 				s.operate(func(ctx context.Context) error {
-					_, err := s.operator.Partitions().RetryPartition(ctx, &leaseholdv1.RetryPartitionRequest{Keyspace: k.Name, Partition: q.Partition})
+					_, err := s.operator().Partitions().RetryPartition(ctx, &leaseholdv1.RetryPartitionRequest{Keyspace: k.Name, Partition: q.Partition})
 					return err
 				})
 			}
@@ -120,11 +129,19 @@ func (s *sim) retrySuspects() {
 // probation and cool-down.
 const simQuiet = 2*time.Minute + 5*time.Second
 
+// rest is ordinary life between two storms: all that happens is work.
+func (s *sim) rest() {
+	for end := time.Now().Add(s.pace.rest); time.Now().Before(end); {
+		time.Sleep(s.pace.of(time.Second))
+		s.replaceEvicted()
+	}
+}
+
 // settle waits until nothing has moved for so long that nothing is held back
 // any more: what moves from then on has a cause of its own.
 func (s *sim) settle(quiet time.Duration) {
 	last, since := uint64(0), time.Now()
-	s.waitFor(15*time.Minute, "moves come to an end", func() (bool, string) {
+	s.waitFor(s.pace.of(15*time.Minute), "moves come to an end", func() (bool, string) {
 		s.replaceEvicted()
 		s.retrySuspects()
 		ok, why := s.owned()
@@ -148,19 +165,19 @@ func (s *sim) calm(do func() (undo func())) {
 	s.history.add(note{kind: noteCalm, what: "end"})
 	undo()
 	s.helpers.Wait()
-	s.waitFor(15*time.Second, "after a calm all is owned", s.owned)
+	s.waitFor(s.pace.of(15*time.Second), "after a calm all is owned", s.owned)
 }
 
 func (s *sim) killLeaderCalmly() (undo func()) {
 	undo = s.killServer(s.leader())
-	time.Sleep(simTTL + 2*time.Second)
+	time.Sleep(s.pace.ttl + 2*time.Second)
 	return undo
 }
 
 func (s *sim) killWorkerCalmly() (undo func()) {
 	p := s.process(s.rng.IntN(60))
 	p.kill()
-	time.Sleep(simTTL + 2*time.Second)
+	time.Sleep(s.pace.ttl + 2*time.Second)
 	return s.revive(p)
 }
 
@@ -168,8 +185,8 @@ func (s *sim) killWorkerCalmly() (undo func()) {
 func (s *sim) killBothCalmly() (undo func()) {
 	p := s.process(s.rng.IntN(60))
 	p.kill()
-	time.Sleep(simDuration(s.rng, simTTL))
+	time.Sleep(simDuration(s.rng, s.pace.ttl))
 	server := s.killServer(s.leader())
-	time.Sleep(simTTL + simElection + 2*time.Second)
+	time.Sleep(s.pace.ttl + s.pace.elected + 2*time.Second)
 	return func() { s.revive(p)(); server() }
 }

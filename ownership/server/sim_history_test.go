@@ -112,7 +112,7 @@ type evidence struct {
 	began   time.Time
 	names   map[state.KeyspaceID]string
 	process map[state.SessionID]int // who opened the session
-	ttl     time.Duration
+	pace    simPace
 	strict  map[string]bool // keyspaces
 }
 

@@ -154,7 +154,7 @@ func (e *evidence) spans() []span {
 				if out[i].process == n.process {
 					out[i].until, out[i].over = n.at, true
 					if since, ok := stopped[n.process]; ok { // killed while stopped
-						out[i].until = max(min(n.at, max(since, acked[n.process]+e.ttl)), out[i].at)
+						out[i].until = max(min(n.at, max(since, acked[n.process]+e.least())), out[i].at)
 					}
 					delete(open, t)
 				}
@@ -164,7 +164,7 @@ func (e *evidence) spans() []span {
 		case notePause:
 			stopped[n.process] = n.at
 		case noteResume:
-			deadline := max(stopped[n.process], acked[n.process]+e.ttl)
+			deadline := max(stopped[n.process], acked[n.process]+e.least())
 			for t, i := range open {
 				if out[i].process == n.process && deadline < n.at {
 					clips[t] = clip{deadline, n.at}
@@ -176,7 +176,7 @@ func (e *evidence) spans() []span {
 	for _, i := range open { // until the end of the run
 		out[i].until = e.notes[len(e.notes)-1].at
 		if p := out[i].process; stopped[p] != 0 {
-			out[i].until = max(out[i].at, stopped[p], acked[p]+e.ttl)
+			out[i].until = max(out[i].at, stopped[p], acked[p]+e.least())
 		}
 	}
 	return out

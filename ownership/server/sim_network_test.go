@@ -109,6 +109,10 @@ func (n *simNet) ips() []string {
 	return slices.Sorted(maps.Keys(n.hosts))
 }
 
+// forget takes a dead host's machine off the network: nobody answers there any
+// more, not even with a refusal.
+func (n *simNet) forget(ip string) { n.change(func() { delete(n.hosts, ip) }) }
+
 // freeze is what SIGSTOP does to a process's part in the network.
 func (h *simHost) freeze(on bool) { h.net.change(func() { h.frozen = on }) }
 

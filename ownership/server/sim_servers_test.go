@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"github.com/leasehold-dev/leasehold/raftstore"
-	"github.com/leasehold-dev/leasehold/raftstore/state"
 )
 
 // simClock runs at a rate of its own from an arbitrary start, and blocks its
@@ -67,8 +65,11 @@ func (g *simGate) wait() {
 // simServer is one server's place: its address and its disk outlive it.
 type simServer struct {
 	sim    *sim
-	id, ip string
+	id     string
+	number int
 	clock  *simClock
+	disk   *simDisk
+	moves  atomic.Int32 // to other addresses
 
 	srv atomic.Pointer[Server] // nil while there is no process
 
@@ -83,7 +84,12 @@ type simServer struct {
 func (s *simServer) take()    { s.turn <- struct{}{} }
 func (s *simServer) release() { <-s.turn }
 
-func (s *simServer) grpcAddr() string { return s.ip + ":7400" }
+func (s *simServer) ip() string { return fmt.Sprintf("10.0.%d.%d", s.moves.Load(), s.number) }
+
+func (s *simServer) dir() string        { return filepath.Join(s.sim.dir, s.id) }
+func (s *simServer) grpcAddr() string   { return s.ip() + ":7400" }
+func (s *simServer) raftAddr() string   { return s.ip() + ":7401" }
+func (s *simServer) gossipAddr() string { return s.ip() + ":7402" }
 
 func (s *simServer) start() {
 	s.take()
@@ -94,27 +100,29 @@ func (s *simServer) start() {
 	if s.done != nil {
 		<-s.done // the one before has let go of its files
 	}
-	s.host = s.sim.net.host(s.ip)
+	s.host = s.sim.net.host(s.ip())
 	port, err := s.host.gossipPort()
 	if err != nil {
 		s.sim.t.Errorf("start server %s: %v", s.id, err)
 		return
 	}
 	cfg := DefaultConfig()
-	cfg.ID, cfg.DataDir = s.id, filepath.Join(s.sim.dir, s.id)
-	cfg.GRPCAddr, cfg.RaftAddr, cfg.GossipAddr, cfg.HTTPAddr = s.grpcAddr(), s.ip+":7401", s.ip+":7402", s.ip+":7480"
+	cfg.ID, cfg.DataDir = s.id, s.dir()
+	cfg.GRPCAddr, cfg.RaftAddr, cfg.GossipAddr, cfg.HTTPAddr = s.grpcAddr(), s.raftAddr(), s.gossipAddr(), s.ip()+":7480"
 	cfg.BootstrapExpect = len(s.sim.servers)
-	for _, other := range s.sim.servers {
-		cfg.Join = append(cfg.Join, other.ip+":7402")
-	}
+	cfg.Join = s.sim.joins()
 	cfg.Insecure = true
+	cfg.ElectionTimeout = s.sim.pace.election
 	cfg.ShutdownTimeout = 2 * time.Second
 	cfg.Logger = testLogger(s.sim.t, s.id)
+	cfg.WrapLog = s.disk.wrap
 	cfg.hooks = hooks{
-		listen: s.host.listen, dial: s.host.dial, gossip: port, clock: s.clock,
+		listen: s.host.listen, dial: s.host.dial, gossip: port, clock: s.clock, pace: s.sim.pace.scale,
 		store: func(c *raftstore.Config) {
 			// Small enough for snapshots to be taken and sent in a run.
-			c.SnapshotThreshold, c.TrailingLogs, c.SnapshotInterval = 64, 32, 5*time.Second
+			c.SnapshotThreshold, c.TrailingLogs, c.SnapshotInterval = 64, 32, s.sim.pace.of(5*time.Second)
+			c.CommitTimeout = s.sim.pace.of(50 * time.Millisecond)
+			c.HangBound, c.HangExit = s.sim.pace.of(2*time.Second), s.sim.pace.of(20*time.Second)
 		},
 	}
 	srv, err := New(cfg)
@@ -178,51 +186,21 @@ func (s *sim) leader() *simServer {
 // waitFor lets fake time pass until ok, at most for limit.
 func (s *sim) waitFor(limit time.Duration, what string, ok func() (bool, string)) {
 	s.t.Helper()
+	if err := s.within(limit, what, ok); err != nil {
+		s.fatalf("%v", err)
+	}
+}
+
+func (s *sim) within(limit time.Duration, what string, ok func() (bool, string)) error {
 	end := time.Now().Add(limit)
 	for {
 		good, why := ok()
 		if good {
-			return
+			return nil
 		}
 		if time.Now().After(end) {
-			s.fatalf("not within %v: %s: %s", limit, what, why)
+			return fmt.Errorf("not within %v: %s: %s", limit, what, why)
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(s.pace.step)
 	}
-}
-
-// sameState wants all servers to have the same state, byte for byte, at the
-// same place in the log, and every invariant to hold in it.
-func (s *sim) sameState() {
-	s.t.Helper()
-	s.waitFor(10*time.Second, "all servers have one state", func() (bool, string) {
-		var first []byte
-		var at uint64
-		for i, x := range s.servers {
-			var index uint64
-			var body bytes.Buffer
-			var err error
-			x.running().store.View(func(st *state.State) {
-				index, _ = st.Applied()
-				if err = st.Check(); err == nil {
-					err = st.Snapshot().Write(&body)
-				}
-			})
-			if err != nil {
-				s.fatalf("state of server %s at index %d: %v", x.id, index, err)
-			}
-			if i == 0 {
-				first, at = body.Bytes(), index
-				continue
-			}
-			if index != at {
-				return false, fmt.Sprintf("server %s is at %d, %s at %d", x.id, index, s.servers[0].id, at)
-			}
-			if !bytes.Equal(first, body.Bytes()) {
-				s.fatalf("servers %s and %s differ at index %d", x.id, s.servers[0].id, at)
-			}
-		}
-		return true, ""
-	})
-	s.sameChecked++
 }

@@ -32,7 +32,8 @@ func (f fault) String() string {
 
 // plan draws the faults of a storm of n within span. It depends on the
 // generator only, never on what happens.
-func plan(rng *rand.Rand, n int, span time.Duration) []fault {
+func plan(rng *rand.Rand, n int, pace simPace) []fault {
+	span := time.Duration(n) * pace.every
 	total := 0
 	for _, t := range troubles {
 		total += t.weight
@@ -48,7 +49,7 @@ func plan(rng *rand.Rand, n int, span time.Duration) []fault {
 		}
 		faults[i].at = simDuration(rng, span).Truncate(time.Millisecond)
 		// Most are short; some outlast the TTL.
-		faults[i].lasts = (100*time.Millisecond + simDuration(rng, 3*time.Second) + time.Duration(rng.IntN(3)/2)*simDuration(rng, 8*time.Second)).Truncate(time.Millisecond)
+		faults[i].lasts = pace.of((100*time.Millisecond + simDuration(rng, 3*time.Second) + time.Duration(rng.IntN(3)/2)*simDuration(rng, 8*time.Second)).Truncate(time.Millisecond))
 		faults[i].a, faults[i].b = rng.IntN(60), rng.IntN(60)
 	}
 	slices.SortStableFunc(faults, func(x, y fault) int { return cmp.Compare(x.at, y.at) })
@@ -93,8 +94,8 @@ func both(a, b string) [][2]string { return [][2]string{{a, b}, {b, a}} }
 // others are the ways between one server and all the rest of the world.
 func (s *sim) others(x *simServer) (ways [][2]string) {
 	for _, ip := range s.net.ips() {
-		if ip != x.ip {
-			ways = append(ways, both(x.ip, ip)...)
+		if ip != x.ip() {
+			ways = append(ways, both(x.ip(), ip)...)
 		}
 	}
 	return ways
@@ -103,10 +104,10 @@ func (s *sim) others(x *simServer) (ways [][2]string) {
 func (s *sim) toServers(p *simProcess, in, out bool) (ways [][2]string) {
 	for _, x := range s.servers {
 		if out {
-			ways = append(ways, [2]string{p.host.ip, x.ip})
+			ways = append(ways, [2]string{p.host.ip, x.ip()})
 		}
 		if in {
-			ways = append(ways, [2]string{x.ip, p.host.ip})
+			ways = append(ways, [2]string{x.ip(), p.host.ip})
 		}
 	}
 	return ways
@@ -152,11 +153,11 @@ var troubles = []trouble{
 	{"cut a server off", 2, func(s *sim, f fault) func() { return s.cut(s.others(s.server(f.a))...) }},
 	{"cut two servers from each other", 3, func(s *sim, f fault) func() {
 		x := s.server(f.a)
-		return s.cut(both(x.ip, s.another(x, f.b).ip)...)
+		return s.cut(both(x.ip(), s.another(x, f.b).ip())...)
 	}},
 	{"lose one way between servers", 3, func(s *sim, f fault) func() {
 		x := s.leaderOr(f.a)
-		way := [2]string{x.ip, s.another(x, f.b).ip}
+		way := [2]string{x.ip(), s.another(x, f.b).ip()}
 		if f.b%2 == 0 {
 			way[0], way[1] = way[1], way[0]
 		}
@@ -164,8 +165,8 @@ var troubles = []trouble{
 	}},
 	{"slow a server", 2, func(s *sim, f fault) func() {
 		x, o := s.server(f.a), s.another(s.server(f.a), f.b)
-		s.net.delay(x.ip, o.ip, 20*time.Millisecond+time.Duration(f.b)*5*time.Millisecond)
-		return func() { s.net.delay(x.ip, o.ip, 0) }
+		s.net.delay(x.ip(), o.ip(), 20*time.Millisecond+time.Duration(f.b)*5*time.Millisecond)
+		return func() { s.net.delay(x.ip(), o.ip(), 0) }
 	}},
 	{"kill a worker", 3, func(s *sim, f fault) func() {
 		p := s.process(f.a)
@@ -198,18 +199,18 @@ var troubles = []trouble{
 		return s.cut(s.toServers(s.process(f.a), true, false)...)
 	}},
 	{"cut a worker from the leader", 2, func(s *sim, f fault) func() {
-		return s.cut(both(s.process(f.a).host.ip, s.leaderOr(f.b).ip)...)
+		return s.cut(both(s.process(f.a).host.ip, s.leaderOr(f.b).ip())...)
 	}},
 	{"break a worker's connections", 2, func(s *sim, f fault) func() {
 		for _, x := range s.servers {
-			s.net.reset(s.process(f.a).host.ip, x.ip)
+			s.net.reset(s.process(f.a).host.ip, x.ip())
 		}
 		return nil
 	}},
 	{"drain a worker", 2, func(s *sim, f fault) func() {
 		id := s.process(f.a).id
 		s.operate(func(ctx context.Context) error {
-			_, err := s.operator.Workers().DrainWorker(ctx, &leaseholdv1.DrainWorkerRequest{Id: id})
+			_, err := s.operator().Workers().DrainWorker(ctx, &leaseholdv1.DrainWorkerRequest{Id: id})
 			return err
 		})
 		return func() { s.undrain(id) }
@@ -217,7 +218,7 @@ var troubles = []trouble{
 	{"evict a worker", 1, func(s *sim, f fault) func() {
 		p := s.process(f.a)
 		s.operate(func(ctx context.Context) error {
-			_, err := s.operator.Workers().EvictWorker(ctx, &leaseholdv1.EvictWorkerRequest{Id: p.id})
+			_, err := s.operator().Workers().EvictWorker(ctx, &leaseholdv1.EvictWorkerRequest{Id: p.id})
 			return err
 		})
 		return nil
@@ -226,18 +227,42 @@ var troubles = []trouble{
 		k := simKeyspaces[f.a%len(simKeyspaces)]
 		to := s.process(f.b).id
 		s.operate(func(ctx context.Context) error {
-			_, err := s.operator.Partitions().MovePartition(ctx, &leaseholdv1.MovePartitionRequest{
+			_, err := s.operator().Partitions().MovePartition(ctx, &leaseholdv1.MovePartitionRequest{
 				Keyspace: k.name, Partition: uint32(f.b) % k.partitions, To: to,
 			})
 			return err
 		})
 		return nil
 	}},
+	{simLoseDisk, 3, func(s *sim, f fault) func() { return s.loseDisk(s.server(f.a)) }},
+	{"a server comes back elsewhere", 2, func(s *sim, f fault) func() {
+		x := s.server(f.a)
+		if !s.pace.gossip {
+			x = s.servers[0] // workers without gossip know the addresses of the others
+		}
+		return s.elsewhere(f.b%2 == 0, x)
+	}},
+	{simAllMove, 1, func(s *sim, f fault) func() {
+		if !s.pace.gossip {
+			return s.spare(simAllMove, "without gossip workers would not find them")
+		}
+		return s.elsewhere(f.b%2 == 0, s.servers...)
+	}},
+	{"a disk hangs for a while", 3, func(s *sim, f fault) func() {
+		x := s.server(f.a)
+		if f.b%2 == 0 {
+			x = s.leaderOr(f.a)
+		}
+		return x.disk.hang(f.lasts)
+	}},
+	{"a disk is slow", 2, func(s *sim, f fault) func() {
+		return s.server(f.a).disk.slow(s.pace.of(5*time.Millisecond + time.Duration(f.b)*3*time.Millisecond))
+	}},
 }
 
 func (s *sim) undrain(id string) {
 	s.operate(func(ctx context.Context) error {
-		_, err := s.operator.Workers().UndrainWorker(ctx, &leaseholdv1.UndrainWorkerRequest{Id: id})
+		_, err := s.operator().Workers().UndrainWorker(ctx, &leaseholdv1.UndrainWorkerRequest{Id: id})
 		return err
 	})
 }
@@ -245,7 +270,7 @@ func (s *sim) undrain(id string) {
 // operate is one command of an operator, who may be told no.
 func (s *sim) operate(call func(context.Context) error) {
 	s.helpers.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), s.pace.of(5*time.Second))
 		defer cancel()
 		if err := call(ctx); err != nil {
 			s.refused.Add(1)
@@ -265,7 +290,7 @@ func (s *sim) storm(faults []fault) {
 	began := s.history.now()
 	until := func(at time.Duration) {
 		for s.history.now()-began < at {
-			step := min(at-(s.history.now()-began), 50*time.Millisecond)
+			step := min(at-(s.history.now()-began), s.pace.of(50*time.Millisecond))
 			time.Sleep(step)
 			s.noteSessions()
 			s.replaceEvicted()
@@ -288,7 +313,7 @@ func (s *sim) storm(faults []fault) {
 			undo = append(undo, later{f.at + f.lasts, u})
 		}
 	}
-	until(faults[len(faults)-1].at + time.Second)
+	until(faults[len(faults)-1].at + s.pace.of(time.Second))
 	for _, u := range undo {
 		u.undo()
 	}

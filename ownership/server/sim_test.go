@@ -25,6 +25,8 @@ var (
 	simSeeds  = flag.Int("sim.seeds", 2, "how many seeds the simulation runs")
 	simSeed   = flag.Uint64("sim.seed", 0, "the first seed; with -sim.seeds 1 the only one")
 	simRounds = flag.Int("sim.rounds", 2, "storms of each seed")
+
+	simLongSeeds = flag.Int("sim.long", 2, "how many seeds the long simulation runs, of six hours each; under LEASEHOLD_CI=1 at least 16")
 )
 
 // simKeyspace is a keyspace of the simulation; its resource has a guard or not.
@@ -41,12 +43,11 @@ var simKeyspaces = []simKeyspace{
 	{"bare", 4, leaseholdv1.Takeover_TAKEOVER_STRICT, false},
 }
 
-const simTTL = 4 * time.Second
-
 // sim is a whole cluster in one bubble: real servers, real workers, and a
 // resource, on a network and clocks of the simulation.
 type sim struct {
 	t       *testing.T
+	pace    simPace
 	seed    uint64
 	rng     *rand.Rand
 	dir     string
@@ -59,8 +60,10 @@ type sim struct {
 	workers   map[string]*simProcess
 	all       []*simProcess
 	processes int
-	sessions  map[state.SessionID]int // whose process
-	operator  *client.Client
+	sessions  map[state.SessionID]int       // whose process
+	tool      atomic.Pointer[client.Client] // of the operator
+	joinMu    sync.Mutex
+	join      []string // gossip addresses, when they were last written down
 	helpers   sync.WaitGroup
 
 	faults            map[string]int
@@ -69,7 +72,8 @@ type sim struct {
 	evicted, healed   int
 	retries           int
 	retried           time.Time
-	slowest, took     time.Duration // to heal, to run
+	slowest, longest  time.Duration // to heal, to be three voters
+	took              time.Duration // to run
 	rulings           map[string]ruling
 }
 
@@ -109,10 +113,11 @@ func (s *sim) newClock() *simClock {
 func (s *sim) run() {
 	defer s.end()
 	s.form()
-	for range *simRounds {
-		s.storm(plan(s.rng, 14, 25*time.Second))
+	for range s.pace.storms {
+		s.storm(plan(s.rng, 14, s.pace))
 		s.heal()
 		s.sameState()
+		s.rest()
 	}
 	s.settle(simQuiet)
 	s.calm(s.killLeaderCalmly)
@@ -124,12 +129,15 @@ func (s *sim) run() {
 
 func (s *sim) form() {
 	for i := range 3 {
-		s.servers = append(s.servers, &simServer{sim: s, id: fmt.Sprintf("s%d", i+1), ip: fmt.Sprintf("10.0.0.%d", i+1), clock: s.newClock(), turn: make(chan struct{}, 1)})
+		s.servers = append(s.servers, &simServer{
+			sim: s, id: fmt.Sprintf("s%d", i+1), number: i + 1, clock: s.newClock(), disk: newSimDisk(), turn: make(chan struct{}, 1),
+		})
 	}
+	s.writeDownAddrs()
 	for _, x := range s.servers {
 		x.start()
 	}
-	s.waitFor(10*time.Second, "servers are ready", func() (bool, string) {
+	s.waitFor(s.pace.of(10*time.Second), "servers are ready", func() (bool, string) {
 		for _, x := range s.servers {
 			if ready, why := x.running().Readiness(); !ready {
 				return false, x.id + ": " + why
@@ -137,15 +145,10 @@ func (s *sim) form() {
 		}
 		return true, ""
 	})
-	cl, err := client.New(client.Config{Servers: s.addrs(), Dialer: s.net.host("10.9.0.1").dial})
-	if err != nil {
-		s.fatalf("make the operator's client: %v", err)
-	}
-	s.operator = cl
 	for _, k := range simKeyspaces {
-		handoff := int64(2000)
-		if _, err := cl.Keyspaces().CreateKeyspace(context.Background(), &leaseholdv1.CreateKeyspaceRequest{
-			Name: k.name, Partitions: k.partitions, TtlMs: simTTL.Milliseconds(), Takeover: k.takeover, HandoffTimeoutMs: &handoff,
+		handoff := s.pace.of(2 * time.Second).Milliseconds()
+		if _, err := s.operator().Keyspaces().CreateKeyspace(context.Background(), &leaseholdv1.CreateKeyspaceRequest{
+			Name: k.name, Partitions: k.partitions, TtlMs: s.pace.ttl.Milliseconds(), Takeover: k.takeover, HandoffTimeoutMs: &handoff,
 		}); err != nil {
 			s.fatalf("create keyspace: %v", err)
 		}
@@ -154,7 +157,7 @@ func (s *sim) form() {
 		s.ids = append(s.ids, fmt.Sprintf("w%d", i+1))
 		s.spawn(s.ids[i])
 	}
-	s.waitFor(15*time.Second, "all is owned", s.owned)
+	s.waitFor(s.pace.of(15*time.Second), "all is owned", s.owned)
 }
 
 // end stops everything, in any condition, and lets the judges look.
@@ -164,9 +167,12 @@ func (s *sim) end() {
 		e = s.evidence(l.running())
 	}
 	s.net.healAll()
+	for _, x := range s.servers {
+		x.disk.heal()
+	}
 	s.helpers.Wait()
-	if s.operator != nil {
-		_ = s.operator.Close() // connections only
+	if c := s.tool.Load(); c != nil {
+		_ = c.Close() // connections only
 	}
 	for _, p := range s.all {
 		p.resume()
@@ -205,7 +211,7 @@ func (s *sim) end() {
 
 func (s *sim) evidence(srv *Server) *evidence {
 	e := &evidence{
-		began: s.history.began, ttl: simTTL, strict: map[string]bool{},
+		began: s.history.began, pace: s.pace, strict: map[string]bool{},
 		names: map[state.KeyspaceID]string{}, process: s.sessions,
 	}
 	s.noteSessions()
@@ -232,38 +238,76 @@ func (s *sim) evidence(srv *Server) *evidence {
 // TestSimulation runs a whole cluster per seed. A failing seed is run again
 // with
 //
-//	GODEBUG=randautoseed=0 GOMAXPROCS=1 go test ./ownership/server -run TestSimulation -sim.seeds 1 -sim.seed N
+//	GODEBUG=randautoseed=0 GOMAXPROCS=1 go test ./ownership/server -run 'TestSimulation$' -sim.seeds 1 -sim.seed N
 //
 // which repeats the storm exactly, and the elections and times mostly; what
 // happens at one instant may still happen in another order.
 func TestSimulation(t *testing.T) {
-	real := time.Now()
-	var total time.Duration
-	for i := range uint64(*simSeeds) {
-		seed := *simSeed + i
-		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-			dir := t.TempDir()
-			synctest.Test(t, func(t *testing.T) {
-				// Fake time begins in 2000; servers do not believe that.
-				time.Sleep(time.Until(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)))
-				rng := rand.New(rand.NewPCG(seed, 0x1ea5e))
-				s := &sim{
-					t: t, seed: seed, rng: rng, dir: dir, net: newSimNet(rand.New(rand.NewPCG(seed, 1))), history: newSimHistory(),
-					guard: fence.NewMemory(nil), workers: map[string]*simProcess{}, sessions: map[state.SessionID]int{},
-					faults: map[string]int{},
-				}
-				s.run()
-				s.report()
-				total += s.took
-			})
-		})
+	pace := simQuick
+	pace.storms = *simRounds
+	simulate(t, pace, *simSeeds, *simSeed)
+}
+
+// TestLongSimulation is the same with timers twenty times as long, for a
+// hundred hours in CI: what adds up over days has to show.
+func TestLongSimulation(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a hundred simulated hours take some minutes")
 	}
-	t.Logf("%v simulated in %v", total.Round(time.Second), time.Since(real).Round(100*time.Millisecond))
+	seeds := *simLongSeeds
+	if os.Getenv("LEASEHOLD_CI") == "1" {
+		seeds = max(seeds, 16)
+	}
+	total := simulate(t, simLong, seeds, *simSeed)
+	if want := time.Duration(seeds) * simLongEach; !t.Failed() && total < want {
+		t.Errorf("%v simulated, want at least %v", total, want)
+	}
+}
+
+// newSim belongs into a bubble.
+func newSim(t *testing.T, pace simPace, seed uint64, dir string) *sim {
+	// Fake time begins in 2000; servers do not believe that.
+	time.Sleep(time.Until(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)))
+	return &sim{
+		t: t, pace: pace, seed: seed, rng: rand.New(rand.NewPCG(seed, 0x1ea5e)), dir: dir,
+		net: newSimNet(rand.New(rand.NewPCG(seed, 1))), history: newSimHistory(), guard: fence.NewMemory(nil),
+		workers: map[string]*simProcess{}, sessions: map[state.SessionID]int{}, faults: map[string]int{},
+	}
+}
+
+// simulate runs seeds beside each other, each in a bubble of its own, and
+// returns the time that passed in them.
+func simulate(t *testing.T, pace simPace, seeds int, first uint64) time.Duration {
+	t.Helper()
+	real := time.Now()
+	var total, faults atomic.Int64
+	t.Run("seeds", func(t *testing.T) {
+		for i := range uint64(seeds) {
+			seed := first + i
+			t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+				t.Parallel()
+				dir := pace.dir(t)
+				synctest.Test(t, func(t *testing.T) {
+					s := newSim(t, pace, seed, dir)
+					s.run()
+					s.report()
+					total.Add(int64(s.took))
+					for _, n := range s.faults {
+						faults.Add(int64(n))
+					}
+				})
+			})
+		}
+	})
+	took := time.Duration(total.Load())
+	t.Logf("%v simulated in %v, %d faults", took.Round(time.Second), time.Since(real).Round(100*time.Millisecond), faults.Load())
+	return took
 }
 
 // report says what the run was worth, and fails it when it was worth nothing.
 func (s *sim) report() {
-	s.t.Logf("seed %d: %d workers, %d processes, %v simulated, healed %d times, at most %v", s.seed, len(s.ids), s.processes, s.took.Round(time.Second), s.healed, s.slowest)
+	s.t.Logf("seed %d: %d workers, %d processes, %v simulated, healed %d times, at most %v, three voters at most %v later",
+		s.seed, len(s.ids), s.processes, s.took.Round(time.Second), s.healed, s.slowest, s.longest)
 	s.t.Logf("faults %v, operator's commands %d done and %d refused, %d evicted, %d suspects retried, states equal %d times, %d packets lost, %d reads held back",
 		s.faults, s.accepted.Load(), s.refused.Load(), s.evicted, s.retries, s.sameChecked, s.net.lost, s.net.held)
 	s.t.Logf("history %v", s.history.count)

@@ -78,7 +78,7 @@ func (c *core) granted(g *leaseholdv1.Leases, index uint64, now reading) {
 		}
 		l := &fresh[0]
 		fresh = fresh[1:]
-		l.space, l.partition, l.token, l.index = sp, p, token, index
+		l.space, l.partition, l.token, l.index, l.session = sp, p, token, index, c.session.id
 		if i < len(previous) && previous[i] > 0 && int(previous[i]) <= len(owners) {
 			l.previous = owners[previous[i]-1]
 		}

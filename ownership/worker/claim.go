@@ -110,6 +110,7 @@ func (c *claimer) try(ctx context.Context, stamps []fence.Stamp) (err error) {
 
 // claimFailed waits before the next try. It returns false when there will be none.
 func (e *engine) claimFailed(c *claimer, batch []*Lease, err error) bool {
+	e.metrics.ClaimRetried()
 	c.queue = append(c.queue, batch...)
 	c.size = max(len(batch)/2, 1)
 	c.pause = min(max(2*c.pause, minClaimPause), maxClaimPause)

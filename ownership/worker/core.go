@@ -52,8 +52,13 @@ type core struct {
 	ending   map[*Lease]struct{} // context ended, handler has not returned
 	highest  fence.Token
 	overruns uint64
+	lost     lost
+	told     lost   // what the newest keep-alive has said of it
+	process  uint64 // id of the first session that was opened; 0: none yet
 	ready    atomic.Int32
 	fencing  fence.Tally
+	refusals refused
+	pauses   pauses
 	serial   uint32 // of the last full list
 
 	index   uint64 // highest raft index heard of
@@ -142,6 +147,9 @@ func (c *core) opened(m *leaseholdv1.SessionOpened, sent, now reading) {
 	first := !c.session.opened
 	if first {
 		c.everOpened = true
+		if c.process == 0 {
+			c.process = c.session.id
+		}
 		c.session.open(sent, ttl)
 		if err := c.checkGrace(); err != nil {
 			c.stop(err, ErrShutdown, now)

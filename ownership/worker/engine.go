@@ -132,6 +132,7 @@ func (e *engine) shutdown(notified <-chan struct{}) {
 		f(e.tenure.read())
 	}
 	e.metrics.Held(0)
+	e.metrics.Attached(false, 0)
 	e.notes.stop()
 	foreign := make(chan struct{})
 	go func() {
@@ -159,6 +160,7 @@ func (e *engine) perform(now reading) {
 	for _, x := range out.end {
 		e.end(x)
 	}
+	e.core.tellLost(now)
 	for _, l := range out.claim {
 		if r := e.core.runs[l.space.name]; r != nil { // nil: its Run ended in the same step
 			r.claimer.put(l)
@@ -188,6 +190,8 @@ func (e *engine) perform(now reading) {
 		e.notes.say(l)
 	}
 	e.metrics.Held(e.core.live)
+	e.metrics.Attached(e.core.attached, e.core.session.ttl)
+	e.metrics.Paused(e.core.pauses.max())
 	e.core.reset()
 }
 
@@ -248,7 +252,7 @@ func (e *engine) firstRequest() *leaseholdv1.AttachRequest {
 	c := e.core
 	if c.session.opened {
 		return &leaseholdv1.AttachRequest{Request: &leaseholdv1.AttachRequest_Resume{Resume: &leaseholdv1.ResumeSession{
-			SessionId: c.session.id, WorkerId: c.id, ClusterId: c.clusterID, HighestToken: uint64(c.highest),
+			SessionId: c.session.id, WorkerId: c.id, ClusterId: c.clusterID, HighestToken: uint64(c.highest), Version: e.cfg.Version,
 		}}}
 	}
 	open := &leaseholdv1.OpenSession{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -19,6 +20,9 @@ const (
 	// Between two rounds over all servers, jittered.
 	minPause = 50 * time.Millisecond
 	maxPause = 500 * time.Millisecond
+	// silentWait is how long one server may take that has not answered when
+	// others have.
+	silentWait = 500 * time.Millisecond
 	// complainEvery is how often a search without success is logged.
 	complainEvery = 10 * time.Second
 	// maxInUseWait is how long a worker waits for its id to become free, once:
@@ -45,6 +49,34 @@ type found struct {
 	refused *leaseholdv1.ErrorDetail
 }
 
+// target is a server to try, and for how long.
+type target struct {
+	addr string
+	wait time.Duration
+}
+
+// targets are the servers of one round. While some answer, of the silent ones
+// only one is tried, for a short time: a lease can end while a worker waits for
+// machines that are switched off, one after the other, and a new leader is
+// there already.
+func targets(answered, silent []string, avoid string, round int, wait time.Duration) []target {
+	var out []target
+	for _, addr := range without(answered, avoid) {
+		out = append(out, target{addr, wait})
+	}
+	silent = without(silent, avoid)
+	switch {
+	case len(silent) == 0:
+	case len(answered) > 0:
+		out = append(out, target{silent[round%len(silent)], min(wait, silentWait)})
+	default:
+		for _, addr := range silent {
+			out = append(out, target{addr, wait})
+		}
+	}
+	return out
+}
+
 // find goes round the servers, the leader first, until one has answered
 // definitely or ctx ends.
 func (e *engine) find(ctx context.Context, f *finder, first *leaseholdv1.AttachRequest, wait time.Duration, avoid string) (found, bool) {
@@ -57,15 +89,23 @@ func (e *engine) find(ctx context.Context, f *finder, first *leaseholdv1.AttachR
 	if !f.opened {
 		wait = openWait
 	}
+	shown := e.servers.shown()
 	cl, err := e.servers.open()
 	if err != nil {
 		return found{}, false // Join has opened one
 	}
-	defer cl.Close()
-	for {
-		servers, err := cl.Servers(ctx)
-		e.servers.learn(servers)
-		for _, addr := range without(servers, avoid) {
+	defer func() { cl.Close() }()
+	for round := 0; ; round++ {
+		// Gossip may find servers while none answers.
+		if now := e.servers.shown(); !slices.Equal(now, shown) {
+			if fresh, err := e.servers.open(); err == nil {
+				cl.Close()
+				cl, shown = fresh, now
+			}
+		}
+		answered, silent, err := cl.Survey(ctx)
+		e.servers.learn(slices.Concat(answered, silent))
+		for _, to := range targets(answered, silent, avoid, round, wait) {
 			if ctx.Err() != nil {
 				return found{}, false
 			}
@@ -73,7 +113,7 @@ func (e *engine) find(ctx context.Context, f *finder, first *leaseholdv1.AttachR
 			var answer *leaseholdv1.AttachResponse
 			var at reading
 			f.asked.Store(true)
-			st, answer, at, err = attach(ctx, e.ctx, cl, addr, first, wait, e.tenure.read)
+			st, answer, at, err = attach(ctx, e.ctx, cl, to.addr, first, to.wait, e.tenure.read)
 			d := client.Detail(err)
 			v := verdictOf(d)
 			// A request that was answered with "not done" opened nothing.

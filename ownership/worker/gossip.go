@@ -15,9 +15,22 @@ import (
 // gossiper makes the worker a member. Whatever goes wrong with it is logged and
 // tried again; nothing waits for it.
 type gossiper struct {
-	boot    uint64
-	session atomic.Uint64
-	member  atomic.Pointer[gossip.Gossip]
+	boot   uint64
+	now    atomic.Pointer[spoken]
+	member atomic.Pointer[gossip.Gossip]
+}
+
+// spoken is what changes of that which the worker says of itself.
+type spoken struct {
+	session uint64
+	cluster string
+}
+
+// write is what changes the meta: it reads the newest when it is run, so that
+// whoever comes last does not bring back what was before.
+func (g *gossiper) write(m *gossip.Meta) {
+	now := g.now.Load()
+	m.Session, m.ClusterID = now.session, now.cluster
 }
 
 // Pauses between tries to take part in gossip.
@@ -31,20 +44,20 @@ func (e *engine) startGossip(m *leaseholdv1.SessionOpened) {
 	if e.cfg.Gossip == GossipOff {
 		return
 	}
+	now := &spoken{session: m.GetSessionId(), cluster: m.GetClusterId()}
 	if e.gossip == nil {
 		// Incarnations of a worker id rise with every process that opens it,
 		// which is what a boot generation has to do.
 		e.gossip = &gossiper{boot: m.GetIncarnation()}
-		e.gossip.session.Store(m.GetSessionId())
+		e.gossip.now.Store(now)
 		g := e.gossip
 		addr := e.stream.addr
 		e.tasks.Go(func() { e.runGossip(g, addr) })
 		return
 	}
-	e.gossip.session.Store(m.GetSessionId())
+	e.gossip.now.Store(now)
 	if member := e.gossip.member.Load(); member != nil {
-		id := m.GetSessionId()
-		if err := member.UpdateMeta(func(meta *gossip.Meta) { meta.Session = id }); err != nil {
+		if err := member.UpdateMeta(e.gossip.write); err != nil {
 			e.gossipTrouble(err)
 		}
 	}
@@ -72,18 +85,19 @@ func (e *engine) gossipOnce(g *gossiper, server string) error {
 		return err
 	}
 	cfg.Meta = gossip.Meta{
-		Role: gossip.RoleWorker, ID: e.id, Boot: g.boot, Session: g.session.Load(),
-		GRPCAddr: e.cfg.Endpoint, Version: e.cfg.Version,
+		Role: gossip.RoleWorker, ID: e.id, Boot: g.boot, GRPCAddr: e.cfg.Endpoint, Version: e.cfg.Version,
 	}
+	g.write(&cfg.Meta)
 	member, err := gossip.New(cfg)
 	if err != nil {
 		return fmt.Errorf("start gossip: %w", err)
 	}
 	g.member.Store(member)
 	defer g.member.Store(nil)
+	e.servers.members.Store(member)
+	defer e.servers.members.Store(nil)
 	// A session opened since the meta was made is told now.
-	id := g.session.Load()
-	if err := member.UpdateMeta(func(meta *gossip.Meta) { meta.Session = id }); err != nil {
+	if err := member.UpdateMeta(g.write); err != nil {
 		return fmt.Errorf("start gossip: %w", err)
 	}
 	return member.Run(e.ctx)

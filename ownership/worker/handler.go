@@ -63,6 +63,7 @@ func (e *engine) handle(l *Lease, h Handler, at time.Duration) {
 		if !l.slot.live {
 			e.metrics.Stopped(now.boot - l.slot.endedAt)
 		}
+		e.metrics.Returned(r.label(l.slot.live))
 		e.core.returned(l, r, now)
 	})
 }
@@ -87,6 +88,7 @@ func (e *engine) end(x ended) {
 	if !errors.Is(cause, ErrReturned) {
 		at = e.tenure.clock.Now() // the context was live until here
 		e.metrics.Lost(lostLabel(cause))
+		*e.core.lost.of(lostLabel(cause))++
 	}
 	e.notes.ended(l, cause, at)
 }

@@ -17,6 +17,7 @@ type Lease struct {
 	partition uint32
 	token     fence.Token
 	previous  string
+	session   uint64
 	index     uint64 // raft index the grant came with; a list older than that cannot take it back
 
 	draining chan struct{} // closed by the loop, once
@@ -56,6 +57,12 @@ func (l *Lease) Range() (first, last uint64) {
 func (l *Lease) Contains(key []byte) bool {
 	return keyrange.Partition(key, l.space.partitions) == l.partition
 }
+
+// Session is the id of the session that the lease was granted to. Keys of the
+// coordination API can be tied to it, with clientv3.WithLease(
+// clientv3.LeaseID(l.Session())): they are deleted when the session ends, so
+// that what an owner tells about itself goes with it.
+func (l *Lease) Session() uint64 { return l.session }
 
 // Token is the fencing token: give it to the resource with every write.
 func (l *Lease) Token() fence.Token { return l.token }

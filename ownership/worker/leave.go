@@ -132,6 +132,7 @@ func (c *core) leaveTick(now reading) {
 }
 
 func (c *core) finish(err error) {
+	c.lastRefused()
 	c.tenure.clear()
 	c.out.done = true
 	switch {

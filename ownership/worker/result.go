@@ -67,6 +67,17 @@ func (r *result) failed(live bool) bool {
 	return r.broken || live && r.err != nil && !r.fenced && r.end == nil && !r.unsure
 }
 
+// label is the word for the return in the metrics.
+func (r *result) label(live bool) string {
+	switch {
+	case r.failed(live):
+		return "failed"
+	case r.fenced:
+		return "fenced"
+	}
+	return "done"
+}
+
 // returned takes a handler's return.
 func (c *core) returned(l *Lease, r result, now reading) {
 	s := &l.slot

@@ -30,6 +30,7 @@ func (c *core) streamAnswered() { c.askedAt = 0 }
 // tick does what the time has come for. It ends every step.
 func (c *core) tick(now reading) {
 	s := &c.session
+	c.pauses.look(now.boot)
 	if s.opened {
 		if s.lapsed(now.boot) && !c.lapsed {
 			c.expire(now)
@@ -43,11 +44,13 @@ func (c *core) tick(now reading) {
 	if len(c.ending) > 0 {
 		c.overrunning(now)
 	}
+	c.sayRefused(now)
 	c.leaveTick(now)
 	c.flushReleases()
 }
 
-// wake is how long the loop may sleep if nothing else happens.
+// wake is how long the loop may sleep if nothing else happens. It promises that
+// the loop does not sleep for longer.
 func (c *core) wake(now reading) time.Duration {
 	s := &c.session
 	d := pollOf(s.ttl)
@@ -59,7 +62,9 @@ func (c *core) wake(now reading) time.Duration {
 			d = min(d, s.until-now.boot)
 		}
 	}
-	return max(d, time.Millisecond)
+	d = max(d, time.Millisecond)
+	c.pauses.promise(now.boot + d)
+	return d
 }
 
 // warn says, before it is too late, that something is wrong.
@@ -118,6 +123,7 @@ func (c *core) keepAlives(now reading) {
 }
 
 func (c *core) keepAlive(now reading) *leaseholdv1.KeepAliveRequest {
+	c.told = c.lost
 	return &leaseholdv1.KeepAliveRequest{
 		SessionId:         c.session.id,
 		Seq:               c.session.number(now),
@@ -127,6 +133,12 @@ func (c *core) keepAlive(now reading) *leaseholdv1.KeepAliveRequest {
 		FencingChecks:     c.fencing.Checks(),
 		FencingRejections: c.fencing.Rejections(),
 		Ready:             uint32(max(c.ready.Load(), 0)),
+		LongestPauseMs:    c.pauses.max().Milliseconds(),
+		Rejections: &leaseholdv1.FencingRejections{
+			StaleToken: c.fencing.Stale(), OtherOwner: c.fencing.OtherOwner(),
+		},
+		Lost:    c.lost.message(),
+		Process: c.process,
 	}
 }
 

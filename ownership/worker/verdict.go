@@ -74,6 +74,50 @@ func lostLabel(cause error) string {
 	return "revoked"
 }
 
+// lost counts leases whose context ended before the handler had returned.
+type lost struct {
+	expired, revoked, drainTimeout, superseded, evicted, shutdown uint64
+}
+
+// of is the count for a word of lostLabel.
+func (n *lost) of(label string) *uint64 {
+	switch label {
+	case "expired":
+		return &n.expired
+	case "drain_timeout":
+		return &n.drainTimeout
+	case "superseded":
+		return &n.superseded
+	case "evicted":
+		return &n.evicted
+	case "shutdown":
+		return &n.shutdown
+	}
+	return &n.revoked
+}
+
+func (n *lost) message() *leaseholdv1.LostLeases {
+	return &leaseholdv1.LostLeases{
+		Expired: n.expired, Revoked: n.revoked, DrainTimeout: n.drainTimeout,
+		Superseded: n.superseded, Evicted: n.evicted, Shutdown: n.shutdown,
+	}
+}
+
+// tellLost tells the servers of lost leases at once where there may be no regular
+// keep-alive any more: the worker is about to go, or its session is barred. The
+// log then refuses the keep-alive, and has counted what it says.
+func (c *core) tellLost(now reading) {
+	switch {
+	case c.lost == c.told || !c.session.opened:
+	case c.barred:
+		c.send(&leaseholdv1.AttachRequest{
+			Request: &leaseholdv1.AttachRequest_KeepAlive{KeepAlive: c.keepAlive(now)},
+		})
+	case c.leaving.on:
+		c.session.nextAt = now.boot
+	}
+}
+
 // RefusedError is a definite refusal of the servers, such as of a keyspace that
 // does not exist.
 type RefusedError struct {

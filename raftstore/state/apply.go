@@ -16,7 +16,7 @@ func (s *State) Apply(index, term uint64, b *Batch) []Result {
 			if id != 0 && !s.requests.add(id) {
 				group = 0
 				r.Err = refuse(ReasonUnknownOutcome, "request", "id", fmt.Sprint(id), "an id that was not seen before")
-				r.Revision = s.Revision()
+				r.Revision, r.KVRevision = s.Revision(), s.keys.Revision()
 				continue
 			}
 		}
@@ -24,7 +24,7 @@ func (s *State) Apply(index, term uint64, b *Batch) []Result {
 		if s.deleting > 0 {
 			s.dropDeleted()
 		}
-		r.Revision = s.Revision()
+		r.Revision, r.KVRevision = s.Revision(), s.keys.Revision()
 	}
 	return results
 }
@@ -94,6 +94,10 @@ func (s *State) dispatch(c Command, r *Result) {
 		r.Err = s.retry(c)
 	case *RaiseToken:
 		r.Err = s.raiseToken(c)
+	case *RaiseFeature:
+		r.Err = s.raiseFeature(c)
+	case *Transact, *Compact, *GrantLease, *RevokeLease, *Enqueue, *Sequence, *SetAlarm:
+		s.coordinate(c, r)
 	default:
 		r.Err = refuse(ReasonInvalid, "command", "number", fmt.Sprint(c.number()), "a known command")
 	}

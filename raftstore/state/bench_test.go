@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"testing"
 	"time"
+
+	"github.com/leasehold-dev/leasehold/raftstore/mvcc"
 )
 
 // crowd is a state with one keyspace and sessions that have joined it.
@@ -173,4 +175,42 @@ func TestStateStaysDense(t *testing.T) {
 	}
 	t.Logf("%.1f bytes a partition", per)
 	runtime.KeepAlive(s)
+}
+
+// BenchmarkRevokeFullSession ends a session with as many keys as one can have.
+func BenchmarkRevokeFullSession(b *testing.B) {
+	for b.Loop() {
+		b.StopTimer()
+		w := newKeyWorld(b)
+		w.do(&GrantLease{Session: 1, TTL: 60})
+		for at := 0; at < MaxSessionKeys; at += mvcc.MaxOps {
+			c := &Transact{}
+			for i := at; i < min(at+mvcc.MaxOps, MaxSessionKeys); i++ {
+				c.Txn.Success = append(c.Txn.Success, mvcc.Op{Put: &mvcc.PutOp{Key: fmt.Appendf(nil, "key/%06d", i), Lease: 1}})
+			}
+			w.do(c)
+		}
+		b.StartTimer()
+		w.do(&RevokeLease{Session: 1})
+	}
+}
+
+// BenchmarkPut applies entries of 100 puts with a lease; one operation is one
+// put.
+func BenchmarkPut(b *testing.B) {
+	w := newKeyWorld(b)
+	w.do(&GrantLease{Session: 1, TTL: 60})
+	batch := &Batch{}
+	for i := range 100 {
+		batch.Commands = append(batch.Commands, putCommand(fmt.Sprintf("key/%d", i), "value", 1))
+	}
+	for i := 0; b.Loop(); i++ {
+		if i%100 == 0 {
+			w.index++
+			w.s.Apply(w.index, 1, batch)
+		}
+		if i%10_000 == 9_999 {
+			w.do(&Compact{Revision: w.s.Keys().Revision()})
+		}
+	}
 }

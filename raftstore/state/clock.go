@@ -1,6 +1,7 @@
 package state
 
 import (
+	"math"
 	"time"
 )
 
@@ -19,7 +20,7 @@ func (s *State) advance(term uint64, elapsed time.Duration) {
 	for _, x := range s.fresh {
 		x.fresh = false
 		x.renewed = s.clock
-		x.Deadline = max(x.Deadline, s.clock+x.TTL)
+		x.Deadline = max(x.Deadline, later(s.clock, x.TTL))
 	}
 	clear(s.fresh)
 	s.fresh = s.fresh[:0]
@@ -48,6 +49,15 @@ func (s *State) sweep() {
 		s.absolve(k)
 	}
 	s.pruneWorkers()
+}
+
+// later is a reading of the clock d after now, at most the last one there is:
+// a lease may be granted for longer than the clock can tell.
+func later(now Clock, d time.Duration) Clock {
+	if now > math.MaxInt64-d {
+		return math.MaxInt64
+	}
+	return now + d
 }
 
 // seconds is the clock as the lease tables keep it.

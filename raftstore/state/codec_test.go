@@ -11,6 +11,8 @@ import (
 	"runtime"
 	"testing"
 	"time"
+
+	"github.com/leasehold-dev/leasehold/raftstore/mvcc"
 )
 
 // everyCommand has one of each, with every field set.
@@ -40,6 +42,32 @@ func everyCommand() []Command {
 		&Evict{Worker: "w1"},
 		&Retry{Keyspace: 3, Partition: 8},
 		&RaiseToken{Token: MaxToken},
+		&RaiseFeature{Term: 7, Level: 3},
+		&Transact{Txn: everyTxn()},
+		&Compact{Revision: 17},
+		&GrantLease{Session: 1<<63 - 1, TTL: MaxLeaseTTL},
+		&RevokeLease{Session: 42},
+		&Enqueue{Name: []byte("jobs"), Session: 42, Value: []byte("me"), Update: true},
+		&Sequence{Prefix: []byte("a/"), Value: []byte("v"), Session: 42, After: MaxSequence},
+		&SetAlarm{Member: math.MaxUint64, Raised: true},
+	}
+}
+
+// everyTxn has every field of every operation set.
+func everyTxn() mvcc.Txn {
+	put := mvcc.Op{Put: &mvcc.PutOp{Key: []byte("k\x00"), Value: []byte("v\xff"), Lease: 42, PrevKV: true, IgnoreValue: true, IgnoreLease: true}}
+	read := mvcc.Op{Range: &mvcc.RangeOp{
+		Key: []byte("a"), End: []byte{0}, Revision: -1, Limit: 5, Target: mvcc.SortByValue, Order: mvcc.SortDescend, KeysOnly: true, CountOnly: true,
+		MinModRevision: 1, MaxModRevision: 2, MinCreateRevision: 3, MaxCreateRevision: math.MaxInt64,
+	}}
+	remove := mvcc.Op{Delete: &mvcc.DeleteOp{Key: []byte("b"), End: []byte("c"), PrevKV: true}}
+	return mvcc.Txn{
+		Compare: []mvcc.Compare{
+			{Key: []byte("k"), End: []byte("l"), Target: mvcc.CompareValue, Result: mvcc.CompareNotEqual, Value: []byte("v")},
+			{Key: []byte("k"), Target: mvcc.CompareLease, Result: mvcc.CompareGreater, Number: -9},
+		},
+		Success: []mvcc.Op{put, {Txn: &mvcc.Txn{Failure: []mvcc.Op{put, {}}}}, read},
+		Failure: []mvcc.Op{remove, {}},
 	}
 }
 
@@ -69,7 +97,7 @@ func TestEveryCommandRoundTrips(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Fatalf("got %s\nwant %s", describe(got), describe(want))
 	}
-	for n := uint16(1); n <= cmdRaiseToken; n++ {
+	for n := uint16(1); n <= cmdSetAlarm; n++ {
 		if c := newCommand(n); c == nil || c.number() != n {
 			t.Errorf("number %d is not a command's", n)
 		}
@@ -189,15 +217,71 @@ func TestTenThousandGrantsStayFarBelowTheEntryLimit(t *testing.T) {
 }
 
 // TestGoldenFormat opens what version 1 wrote. These files are never
-// rewritten: a new format gets new ones beside them.
+// rewritten: what the format has learned since gets new ones beside them.
 func TestGoldenFormat(t *testing.T) {
-	const batchFile, snapshotFile = "testdata/batch.v1", "testdata/snapshot.v1"
-	batch, err := os.ReadFile(batchFile)
-	if errors.Is(err, os.ErrNotExist) && *update {
-		writeGolden(t, batchFile, encode(t, fullBatch()))
-		writeGolden(t, snapshotFile, snapshotOf(t, richState(t)))
-		batch, err = os.ReadFile(batchFile)
+	for _, sample := range []struct {
+		batch, snapshot string
+		commands        int // of fullBatch, the first of which were there then
+		state           func(testing.TB) *State
+	}{
+		{"testdata/batch.v1", "testdata/snapshot.v1", 20, richState},
+		{"testdata/batch.v1-21", "testdata/snapshot.v1-10", 21, restoredState}, // command 21, frame 10
+		{"testdata/batch.v1-28", "testdata/snapshot.v1-16", 28, keyedState},    // keys: commands 22 to 28, frames 11 to 16
+	} {
+		t.Run(sample.batch, func(t *testing.T) {
+			want := fullBatch()
+			want.Commands, want.Requests = want.Commands[:sample.commands], want.Requests[:sample.commands]
+			if _, err := os.Stat(sample.batch); errors.Is(err, os.ErrNotExist) && *update {
+				writeGolden(t, sample.batch, encode(t, want))
+				writeGolden(t, sample.snapshot, snapshotOf(t, sample.state(t)))
+			}
+			openGolden(t, sample.batch, sample.snapshot, want, sample.state(t))
+		})
 	}
+}
+
+// restoredState has what comes with a restore and an upgrade.
+func restoredState(t testing.TB) *State {
+	t.Helper()
+	s := richState(t)
+	s.feature, s.strictAt = 2, s.clock+time.Minute
+	return s
+}
+
+// keyedState has what comes with keys, beside all else.
+func keyedState(t testing.TB) *State {
+	t.Helper()
+	s := richState(t)
+	index, term := s.Applied()
+	do := func(cs ...Command) {
+		t.Helper()
+		index++
+		for i, r := range s.Apply(index, term, &Batch{Wall: time.UnixMilli(int64(index) * 1000), Commands: cs}) {
+			if r.Err != nil {
+				t.Fatalf("%T: %v", cs[i], r.Err)
+			}
+		}
+	}
+	do(&RaiseFeature{Term: term, Level: 2})
+	do(&GrantLease{Session: 60, TTL: 30}, &GrantLease{Session: 150, TTL: MaxLeaseTTL}, &GrantLease{Session: 1 << 62, TTL: 1})
+	do(&KeepAlive{Term: term, Elapsed: time.Second, Sessions: []SessionID{60, 1 << 62}})
+	do(&Enqueue{Name: []byte("jobs"), Session: 60}, &Enqueue{Name: []byte("jobs"), Session: 150, Value: []byte("x")}, &Enqueue{Name: []byte("jobs"), Session: 102})
+	do(putCommand("gone", "1", 0), putCommand("kept", "1", 0), putCommand("kept", "2", 150), putCommand("cut", "1", 102), putCommand("cut", "", 0))
+	do(&Transact{Txn: mvcc.Txn{Success: []mvcc.Op{{Delete: &mvcc.DeleteOp{Key: []byte("gone")}}}}})
+	do(&Compact{Revision: 8})
+	do(putCommand("late", "1", 60), putCommand("kept", "3", 150))
+	do(&Sequence{Prefix: []byte("s/"), After: 9}, &Sequence{Prefix: []byte("r/"), Session: 102}, &Sequence{Prefix: []byte("s/"), Value: []byte("ten")})
+	do(&GrantLease{Session: 61, TTL: 9})
+	do(&SetAlarm{Member: 7, Raised: true}, &SetAlarm{Member: 5, Raised: true})
+	if err := s.Check(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func openGolden(t *testing.T, batchFile, snapshotFile string, want *Batch, same *State) {
+	t.Helper()
+	batch, err := os.ReadFile(batchFile)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +289,7 @@ func TestGoldenFormat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := fullBatch(); !reflect.DeepEqual(b, want) {
+	if !reflect.DeepEqual(b, want) {
 		t.Errorf("the batch reads as %s", describe(b))
 	}
 	if !bytes.Equal(encode(t, b), batch) {
@@ -222,7 +306,7 @@ func TestGoldenFormat(t *testing.T) {
 	if !bytes.Equal(snapshotOf(t, s), snapshot) {
 		t.Error("the snapshot is written differently now")
 	}
-	if !bytes.Equal(snapshotOf(t, richState(t)), snapshot) {
+	if !bytes.Equal(snapshotOf(t, same), snapshot) {
 		t.Error("the same entries lead to another state now")
 	}
 }

@@ -32,6 +32,14 @@ const (
 	cmdEvict          uint16 = 18
 	cmdRetry          uint16 = 19
 	cmdRaiseToken     uint16 = 20
+	cmdRaiseFeature   uint16 = 21
+	cmdTransact       uint16 = 22
+	cmdCompact        uint16 = 23
+	cmdGrantLease     uint16 = 24
+	cmdRevokeLease    uint16 = 25
+	cmdEnqueue        uint16 = 26
+	cmdSequence       uint16 = 27
+	cmdSetAlarm       uint16 = 28
 
 	mayIgnore uint16 = 1 << 15
 )
@@ -266,6 +274,14 @@ type RaiseToken struct {
 	Token Token
 }
 
+// RaiseFeature lifts the feature level: from here on the log may hold what
+// servers below Level do not know. Term is that of the leader, which has seen
+// that every server of the group knows it.
+type RaiseFeature struct {
+	Term  uint64
+	Level Feature
+}
+
 func (*Bootstrap) number() uint16      { return cmdBootstrap }
 func (*Announce) number() uint16       { return cmdAnnounce }
 func (*Tick) number() uint16           { return cmdTick }
@@ -286,3 +302,11 @@ func (*BarWorker) number() uint16      { return cmdBarWorker }
 func (*Evict) number() uint16          { return cmdEvict }
 func (*Retry) number() uint16          { return cmdRetry }
 func (*RaiseToken) number() uint16     { return cmdRaiseToken }
+func (*RaiseFeature) number() uint16   { return cmdRaiseFeature }
+func (*Transact) number() uint16       { return cmdTransact }
+func (*Compact) number() uint16        { return cmdCompact }
+func (*GrantLease) number() uint16     { return cmdGrantLease }
+func (*RevokeLease) number() uint16    { return cmdRevokeLease }
+func (*Enqueue) number() uint16        { return cmdEnqueue }
+func (*Sequence) number() uint16       { return cmdSequence }
+func (*SetAlarm) number() uint16       { return cmdSetAlarm }

@@ -156,6 +156,22 @@ func newCommand(n uint16) Command {
 		return new(Retry)
 	case cmdRaiseToken:
 		return new(RaiseToken)
+	case cmdRaiseFeature:
+		return new(RaiseFeature)
+	case cmdTransact:
+		return new(Transact)
+	case cmdCompact:
+		return new(Compact)
+	case cmdGrantLease:
+		return new(GrantLease)
+	case cmdRevokeLease:
+		return new(RevokeLease)
+	case cmdEnqueue:
+		return new(Enqueue)
+	case cmdSequence:
+		return new(Sequence)
+	case cmdSetAlarm:
+		return new(SetAlarm)
 	}
 	return nil
 }

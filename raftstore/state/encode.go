@@ -51,7 +51,9 @@ func AppendBatch(dst []byte, b *Batch) ([]byte, error) {
 		}
 		at := len(c.buf)
 		c.buf = append(c.buf, 0, 0, 0, 0)
-		cmd.code(&c)
+		if cmd.code(&c); c.err != nil {
+			return dst, fmt.Errorf("encode batch: command %d: %w", i, c.err)
+		}
 		size := len(c.buf) - at - 4
 		if size > maxCommandBody {
 			return dst, fmt.Errorf("encode batch: command %d is too long: %d bytes", i, size)
@@ -231,6 +233,11 @@ func (r *Retry) code(c *coder) {
 }
 
 func (r *RaiseToken) code(c *coder) { number(c, &r.Token) }
+
+func (r *RaiseFeature) code(c *coder) {
+	number(c, &r.Term)
+	number(c, &r.Level)
+}
 
 // sessionTable writes each session of a command once; items refer to it.
 type sessionTable struct {

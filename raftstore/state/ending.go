@@ -54,7 +54,8 @@ func (s *State) closeSession(c *CloseSession) error {
 	return nil
 }
 
-// endSession ends all leases of a session, then the session.
+// endSession ends all leases of a session, then the session, and its keys with
+// it at one revision.
 func (s *State) endSession(x *Session, leases, session Kind, cause Cause) {
 	died := session == KindSessionExpire && (x.State == SessionLive || x.State == SessionSuperseded)
 	// A session that ran out was last known to live when it last renewed.
@@ -71,9 +72,13 @@ func (s *State) endSession(x *Session, leases, session Kind, cause Cause) {
 	for i, id := range x.Keyspaces {
 		s.takeAll(x, i, s.keyspaces[id], leases, leaseCause, alive, share)
 	}
-	s.emitSession(session, x, cause)
 	delete(s.sessions, x.ID)
 	s.sessionOrder = removeBy(s.sessionOrder, x.ID, sessionKey)
+	s.dropKeys(x)
+	if x.isLease() {
+		return
+	}
+	s.emitSession(session, x, cause)
 	s.seats[x.seat] = nil
 	s.freeSeats = append(s.freeSeats, x.seat)
 	w := x.record

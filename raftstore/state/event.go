@@ -26,6 +26,8 @@ const (
 	KindLeader          Kind = 19
 	KindTokenRaise      Kind = 20
 	KindSessionKeyspace Kind = 21 // a session joined a keyspace
+	KindFeatureRaise    Kind = 22 // to the level that Token holds
+	KindRestore         Kind = 23 // the cluster was made from a backup
 )
 
 // Cause says why a lease changed hands. The numbers are part of the log and

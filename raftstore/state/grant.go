@@ -12,6 +12,9 @@ func (s *State) grant(c *Grant, r *Result) {
 	if err == nil && k.Deleting {
 		err = refuse(ReasonDeleting, "keyspace", "name", k.Name, "a keyspace that is not being deleted")
 	}
+	if err == nil {
+		err = s.held(k)
+	}
 	if err != nil {
 		r.Err = err
 		return

@@ -11,7 +11,7 @@ import (
 func (s *State) Check() error {
 	for _, check := range []func() error{
 		s.checkTokens, s.checkServers, s.checkWorkers, s.checkSessions,
-		s.checkKeyspaces, s.checkNames, s.checkLedger,
+		s.checkKeyspaces, s.checkNames, s.checkLedger, s.checkKeys,
 	} {
 		if err := check(); err != nil {
 			return fmt.Errorf("broken invariant: %w", err)
@@ -20,7 +20,7 @@ func (s *State) Check() error {
 	return nil
 }
 
-// checkTokens: no two leases ever had the same token, none is above the
+// checkTokens: no two leases or keys ever had the same token, none is above the
 // counter, and the counter is below its limit.
 func (s *State) checkTokens() error {
 	if s.lastToken > MaxToken || s.clock < 0 {
@@ -38,6 +38,13 @@ func (s *State) checkTokens() error {
 			if t != 0 {
 				all = append(all, t)
 			}
+		}
+	}
+	for kv := range s.keys.Keys() {
+		if t := Token(kv.Token); t > s.lastToken {
+			return fmt.Errorf("key %.64q has token %d above the counter %d", kv.Key, t, s.lastToken)
+		} else if t != 0 {
+			all = append(all, t)
 		}
 	}
 	slices.Sort(all)
@@ -102,14 +109,18 @@ func (s *State) checkWorkers() error {
 }
 
 func (s *State) checkSessions() error {
-	if len(s.sessions) != len(s.sessionOrder) || len(s.seats)-1-len(s.freeSeats) != len(s.sessions) {
+	if len(s.sessions) != len(s.sessionOrder) || s.WorkerSessionCount() != len(s.workerSessions()) {
 		return errors.New("session index, order and seats differ")
 	}
 	for i, x := range s.sessionOrder {
-		if i > 0 && s.sessionOrder[i-1].ID >= x.ID || s.sessions[x.ID] != x || s.seats[x.seat] != x {
+		if i > 0 && s.sessionOrder[i-1].ID >= x.ID || s.sessions[x.ID] != x || x.isLease() != (s.seats[x.seat] != x) {
 			return fmt.Errorf("session %d is out of order", x.ID)
 		}
-		if err := s.checkSession(x); err != nil {
+		check := s.checkSession
+		if x.isLease() {
+			check = s.checkLease
+		}
+		if err := check(x); err != nil {
 			return fmt.Errorf("session %d: %w", x.ID, err)
 		}
 	}

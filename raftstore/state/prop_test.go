@@ -107,6 +107,9 @@ func (w *world) dutyTerm() uint64 {
 }
 
 func (w *world) command() Command {
+	if rapid.IntRange(0, 2).Draw(w.t, "keys") == 0 {
+		return w.keyCommand()
+	}
 	switch rapid.IntRange(0, 23).Draw(w.t, "command") {
 	case 0:
 		return &CreateKeyspace{Name: w.name(), Partitions: rapid.Uint32Range(0, 9).Draw(w.t, "P"), Settings: w.settings()}
@@ -260,6 +263,9 @@ func TestRandomCommandsKeepEveryPromise(t *testing.T) {
 			&CreateKeyspace{Name: "a", Partitions: 6, Settings: Settings{TTL: 2 * time.Second, Takeover: Strict, RestartGrace: 9 * time.Second}},
 			&CreateKeyspace{Name: "b", Partitions: 5, Settings: Settings{TTL: 3 * time.Second, Takeover: Fenced}},
 		}}
+		if rapid.IntRange(0, 7).Draw(t, "old") > 0 {
+			boot.Commands = append(boot.Commands, &RaiseFeature{Term: 5, Level: 2})
+		}
 		for i := range 3 {
 			boot.Commands = append(boot.Commands, &OpenSession{Session: SessionID(i + 1), Worker: fmt.Sprintf("w%d", i+1), Keyspaces: []string{"a", "b"}})
 		}
@@ -277,7 +283,8 @@ func TestRandomCommandsKeepEveryPromise(t *testing.T) {
 			if err := a.Check(); err != nil {
 				t.Fatalf("%v after %s", err, describe(batch))
 			}
-			promises(t, a, before, batch)
+			promises(t, a, before, batch, got)
+			keyPromises(t, a, before, got)
 
 			encoded, err := AppendBatch(nil, batch)
 			if err != nil {
@@ -321,6 +328,7 @@ type seen struct {
 	leases   map[KeyspaceID][]Lease
 	strict   map[KeyspaceID]bool
 	deadline map[SessionID]Clock
+	keys     seenKeys
 }
 
 func look(s *State) seen {
@@ -337,11 +345,12 @@ func look(s *State) seen {
 	for x := range s.Sessions() {
 		v.deadline[x.ID] = x.Deadline
 	}
+	v.keys = lookAtKeys(s)
 	return v
 }
 
 // promises compares the events of one entry with the state before it.
-func promises(t *rapid.T, s *State, before seen, b *Batch) {
+func promises(t *rapid.T, s *State, before seen, b *Batch, results []Result) {
 	events, err := s.Events(before.revision, LedgerSize, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -351,6 +360,8 @@ func promises(t *rapid.T, s *State, before seen, b *Batch) {
 	}
 	changedMode := map[KeyspaceID]bool{}
 	last := before.token
+	// What queues draw is told by their results alone, between the events.
+	drawn := drawnBy(results)
 	type place struct {
 		ks KeyspaceID
 		p  uint32
@@ -359,6 +370,9 @@ func promises(t *rapid.T, s *State, before seen, b *Batch) {
 	for _, e := range events {
 		switch e.Kind {
 		case KindGrant, KindTokenRaise:
+			for len(drawn) > 0 && drawn[0] == last+1 {
+				last, drawn = drawn[0], drawn[1:]
+			}
 			if e.Token <= last {
 				t.Fatalf("token %d after %d", e.Token, last)
 			}
@@ -378,6 +392,12 @@ func promises(t *rapid.T, s *State, before seen, b *Batch) {
 		case KindRelease, KindRevoke, KindExpire:
 			ended[place{e.Keyspace, e.Partition}] = true
 		}
+	}
+	for _, token := range drawn {
+		if token <= last {
+			t.Fatalf("token %d of a queue after %d", token, last)
+		}
+		last = token
 	}
 	if last != s.LastToken() {
 		t.Fatalf("the counter is %d, the last token told is %d", s.LastToken(), last)

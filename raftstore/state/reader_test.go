@@ -17,7 +17,7 @@ func drainSeq[T any](seq iter.Seq[T]) {
 // state alone, since readers and the snapshot hold a read lock together. The
 // race detector is the judge.
 func TestReadersAndSnapshotsShareTheState(t *testing.T) {
-	s := richState(t)
+	s := keyedState(t)
 	var wg sync.WaitGroup
 	for range 3 {
 		wg.Go(func() {
@@ -39,6 +39,11 @@ func TestReadersAndSnapshotsShareTheState(t *testing.T) {
 			}
 			drainSeq(s.Workers())
 			s.Servers()
+			s.Alarms()
+			drainSeq(s.Keys().Keys())
+			for x := range s.Sessions() {
+				s.SessionKeys(x.ID)
+			}
 			if _, err := s.Events(0, 1000, nil); err != nil {
 				t.Error(err)
 			}

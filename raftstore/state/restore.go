@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+
+	"github.com/leasehold-dev/leasehold/raftstore/mvcc"
 )
 
 // ErrDamaged is in the chain of every error of Restore about what was read,
@@ -28,14 +30,16 @@ func Restore(r io.Reader) (*State, error) {
 }
 
 type restorer struct {
-	r      io.Reader
-	sum    uint32
-	s      *State
-	buf    bytes.Buffer
-	names  []string
-	nameID []uint32 // position in names -> number in the name table
-	last   uint8    // kind of the frame before
-	intern map[string]string
+	r         io.Reader
+	sum       uint32
+	s         *State
+	buf       bytes.Buffer
+	names     []string
+	nameID    []uint32 // position in names -> number in the name table
+	last      uint8    // kind of the frame before
+	keys      *mvcc.Loader
+	lastLease SessionID // of those without a worker
+	intern    map[string]string
 }
 
 func damaged(format string, args ...any) error {
@@ -150,8 +154,10 @@ func (in *restorer) decode(kind uint8, c *coder) error {
 		}
 	case frameEvents:
 		in.events(c)
+	case frameCluster:
+		s.codeCluster(c)
 	default:
-		return damaged("unknown frame %d", kind)
+		return in.decodeKeys(kind, c)
 	}
 	return nil
 }
@@ -201,7 +207,7 @@ func (in *restorer) sessions(c *coder, part []*Session) error {
 	s := in.s
 	for _, x := range part {
 		n := len(s.sessionOrder)
-		if n > 0 && s.sessionOrder[n-1].ID >= x.ID || len(x.held) != len(x.Keyspaces) {
+		if n > 0 && s.sessionOrder[n-1].ID >= x.ID || len(x.held) != len(x.Keyspaces) || x.isLease() {
 			return damaged("session %d is out of order", x.ID)
 		}
 		s.addSession(x)
@@ -317,6 +323,9 @@ func (in *restorer) finish() error {
 		if err := in.link(x); err != nil {
 			return err
 		}
+	}
+	if err := in.finishKeys(); err != nil {
+		return err
 	}
 	if err := s.Check(); err != nil {
 		return damaged("%v", err)

@@ -1,8 +1,11 @@
 package state
 
+import "github.com/leasehold-dev/leasehold/raftstore/mvcc"
+
 // Result is what Apply says about one command.
 type Result struct {
-	// Err is nil, or why the whole command was refused (*Refusal).
+	// Err is nil, or why the whole command was refused: a *Refusal, or of a
+	// command on keys a mvcc.Error.
 	Err error
 	// Index of the entry, and the event revision after the command.
 	Index    uint64
@@ -14,10 +17,17 @@ type Result struct {
 	Tokens []Token
 	// Sessions of a KeepAlive or Expire: what happened to each.
 	Sessions []SessionResult
-	// Session of an OpenSession: the one opened or found again.
+	// Session of an OpenSession: the one opened or found again; of a GrantLease.
 	Session *Session
 	// Keyspace of Create, Update and JoinKeyspace.
 	Keyspace *Keyspace
+	// KV of a Transact.
+	KV *mvcc.TxnResult
+	// KVRevision is the revision of the keys after the command, of whatever
+	// kind and however it ended.
+	KVRevision int64
+	// Ticket of Enqueue and Sequence.
+	Ticket *Ticket
 }
 
 // SessionResult tells how a renewal or an expiry ended.

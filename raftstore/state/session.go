@@ -19,10 +19,12 @@ const (
 	SessionEvicted    SessionState = 4
 )
 
-// Session is a read-only view of one session.
+// Session is a read-only view of one session. One without Worker is a lease
+// of etcd's: it has an ID, a TTL and a Deadline, is renewed and expires like any
+// other, and holds keys alone. No event tells of it.
 type Session struct {
 	ID          SessionID
-	Worker      string
+	Worker      string // empty: it belongs to none
 	Incarnation uint64
 	State       SessionState
 	Restart     bool // leaving, and coming back
@@ -44,6 +46,8 @@ type Session struct {
 	seat    uint32 // its number in the dense lease tables
 	record  *Worker
 	held    []held // parallel to Keyspaces
+	// keys has those attached to it, which die with it.
+	keys map[string]struct{}
 }
 
 // held is the doubly linked list of a session's partitions in one keyspace;
@@ -74,7 +78,7 @@ func (x *Session) list(k KeyspaceID) (int, bool) { return slices.BinarySearch(x.
 func (x *Session) view() *Session {
 	v := *x
 	v.Keyspaces, v.Labels = append([]KeyspaceID(nil), x.Keyspaces...), maps.Clone(x.Labels)
-	v.held, v.seat, v.record, v.fresh = nil, 0, nil, false
+	v.held, v.seat, v.record, v.fresh, v.keys = nil, 0, nil, false, nil
 	return &v
 }
 
@@ -216,6 +220,11 @@ func (s *State) movedOn(w *Worker, c *OpenSession) *Refusal {
 }
 
 func (s *State) addSession(x *Session) {
+	s.sessions[x.ID] = x
+	s.sessionOrder = insertBy(s.sessionOrder, x, sessionKey)
+	if x.isLease() {
+		return
+	}
 	if n := len(s.freeSeats); n > 0 {
 		x.seat, s.freeSeats = s.freeSeats[n-1], s.freeSeats[:n-1]
 		s.seats[x.seat] = x
@@ -224,8 +233,6 @@ func (s *State) addSession(x *Session) {
 		s.seats = append(s.seats, x)
 	}
 	x.record = s.workers[x.Worker]
-	s.sessions[x.ID] = x
-	s.sessionOrder = insertBy(s.sessionOrder, x, sessionKey)
 }
 
 // joinable finds a keyspace that a session may join.
@@ -251,7 +258,7 @@ func (s *State) join(x *Session, k *Keyspace) {
 }
 
 func (s *State) joinKeyspace(c *JoinKeyspace, r *Result) {
-	x, err := s.unbarred(c.Session)
+	x, err := s.workersOwn(c.Session)
 	if err != nil {
 		r.Err = err
 		return
@@ -288,12 +295,21 @@ func (s *State) unbarred(id SessionID) (*Session, error) {
 	return x, nil
 }
 
+// workersOwn finds a session that may still act and belongs to a worker.
+func (s *State) workersOwn(id SessionID) (*Session, error) {
+	x, err := s.unbarred(id)
+	if err == nil && x.isLease() {
+		err = refuse(ReasonConflict, "session", "session_id", fmt.Sprint(uint64(id)), "a session of a worker, not a lease of keys")
+	}
+	return x, err
+}
+
 func noSession(id SessionID) *Refusal {
 	return refuse(ReasonNotFound, "session", "session_id", fmt.Sprint(uint64(id)), "a session that has not ended")
 }
 
 func (s *State) leaveSession(c *LeaveSession) error {
-	x, err := s.unbarred(c.Session)
+	x, err := s.workersOwn(c.Session)
 	if err != nil {
 		return err
 	}
@@ -319,7 +335,7 @@ func (s *State) keepAlive(c *KeepAlive, r *Result) {
 			continue
 		}
 		x.Renewal, x.renewed = s.index, s.clock
-		x.Deadline = max(x.Deadline, s.clock+x.TTL)
+		x.Deadline = max(x.Deadline, later(s.clock, x.TTL))
 		if c.Term != s.term {
 			s.refresh(x) // what had passed until now was not counted
 		}

@@ -33,6 +33,13 @@ const (
 	frameLeases    = 7
 	frameRequests  = 8
 	frameEvents    = 9
+	frameCluster   = 10 // feature level and strict hold, when there is either
+	frameEtcdLease = 11 // sessions without a worker
+	frameKeys      = 12 // revisions of the keys, once any was written
+	frameKeyBase   = 13 // what was there at the compacted revision
+	frameKeyLog    = 14 // changes since
+	frameSequences = 15
+	frameAlarms    = 16
 	frameMayIgnore = 0x80
 	frameEnd       = 0xff
 
@@ -52,6 +59,8 @@ type Snapshot struct {
 	nameRank []uint32 // name number -> position in name order, from 1
 	requests []uint64
 	events   ledger
+	tail     []byte // frames after the large tables
+	keys     frozenKeys
 }
 
 type frozenTable struct {
@@ -70,7 +79,7 @@ func (s *State) Snapshot() *Snapshot {
 		events:   s.ledger,
 	}
 	p.events.chunks = slices.Clone(s.ledger.chunks)
-	for i, x := range s.sessionOrder {
+	for i, x := range s.workerSessions() {
 		p.seatRank[x.seat] = uint32(i + 1)
 	}
 	names := sortedKeys(s.owners.ids)
@@ -84,6 +93,11 @@ func (s *State) Snapshot() *Snapshot {
 		}})
 	}
 	p.head = s.appendHead(nil, names)
+	if s.feature != 0 || s.strictAt != 0 {
+		p.tail = appendFrame(nil, frameCluster, s.codeCluster)
+	}
+	p.tail = s.appendLeases(p.tail)
+	p.keys = s.freezeKeys()
 	return p
 }
 
@@ -102,7 +116,7 @@ func (s *State) appendHead(b []byte, names []string) []byte {
 	for _, k := range s.keyspaceOrder {
 		b = appendFrame(b, frameKeyspace, k.code)
 	}
-	for part := range slices.Chunk(s.sessionOrder, frameSessionN) {
+	for part := range slices.Chunk(s.workerSessions(), frameSessionN) {
 		b = appendFrame(b, frameSessions, func(c *coder) { list(c, &part, 25, codeSession) })
 	}
 	return b
@@ -160,6 +174,8 @@ func (p *Snapshot) Write(w io.Writer) error {
 		})
 		out.write(b)
 	}
+	out.write(p.tail)
+	b = p.keys.write(out, b)
 	b = appendFrame(b[:0], frameEnd, func(c *coder) {
 		c.buf = binary.LittleEndian.AppendUint32(c.buf, crc32.Update(out.sum, castagnoli, []byte{frameEnd, 4, 0, 0, 0}))
 	})

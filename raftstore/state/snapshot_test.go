@@ -73,7 +73,7 @@ func TestSnapshotIsFrozen(t *testing.T) {
 }
 
 func TestTruncatedSnapshotIsRefused(t *testing.T) {
-	data := snapshotOf(t, richState(t))
+	data := snapshotOf(t, keyedState(t))
 	for n := range data {
 		if s, err := Restore(bytes.NewReader(data[:n])); !errors.Is(err, ErrDamaged) || s != nil {
 			t.Fatalf("the first %d of %d bytes: %v", n, len(data), err)
@@ -82,7 +82,7 @@ func TestTruncatedSnapshotIsRefused(t *testing.T) {
 }
 
 func TestBitFlippedSnapshotIsRefused(t *testing.T) {
-	data := snapshotOf(t, richState(t))
+	data := snapshotOf(t, keyedState(t))
 	var version *VersionError
 	for i := range data {
 		bit := byte(1) << (i * 5 % 8)
@@ -100,8 +100,8 @@ func TestSnapshotErrorsOfReaderAndWriterPassThrough(t *testing.T) {
 	if _, err := Restore(iotest.ErrReader(broken)); !errors.Is(err, broken) || errors.Is(err, ErrDamaged) {
 		t.Errorf("restore: %v", err)
 	}
-	p := richState(t).Snapshot()
-	for n := range 8 {
+	p := keyedState(t).Snapshot()
+	for n := range 14 {
 		if err := p.Write(&failing{after: n, err: broken}); !errors.Is(err, broken) {
 			t.Errorf("write number %d: %v", n, err)
 		}
@@ -169,9 +169,26 @@ func TestCheckSeesEveryBrokenInvariant(t *testing.T) {
 		"barred session, fenced leases": func(s *State) { s.sessions[102].State = SessionEvicted },
 		"two newest sessions":           func(s *State) { s.sessions[101].State = SessionLive },
 		"servers out of order":          func(s *State) { slices.Reverse(s.servers) },
+
+		"key of a session that is gone": func(s *State) { delete(s.sessions, 60); s.sessionOrder = s.sessionOrder[1:] },
+		"key that no index has":         func(s *State) { delete(s.sessions[60].keys, "late") },
+		"index of a key that is not":    func(s *State) { s.sessions[60].attach([]byte("x")) },
+		"index of another's key":        func(s *State) { s.sessions[150].attach([]byte("late")) },
+		"key's token above the counter": func(s *State) { s.lastToken-- },
+		"lease with a seat":             func(s *State) { s.sessions[60].seat = s.sessions[102].seat },
+		"lease in a keyspace":           func(s *State) { s.sessions[60].Keyspaces = []KeyspaceID{1} },
+		"lease with a short TTL":        func(s *State) { s.sessions[60].TTL = time.Second },
+		"lease with a broken TTL":       func(s *State) { s.sessions[60].TTL++ },
+		"lease with a far deadline":     func(s *State) { s.sessions[60].Deadline++ },
+		"lease that is leaving":         func(s *State) { s.sessions[60].State = SessionLeaving },
+		"sequence at nothing":           func(s *State) { s.sequences["s/"] = 0 },
+		"sequence beyond its end":       func(s *State) { s.sequences["s/"] = MaxSequence + 1 },
+		"sequence without a prefix":     func(s *State) { s.sequences[""] = 1 },
+		"alarms out of order":           func(s *State) { slices.Reverse(s.alarms) },
+		"alarm of nobody":               func(s *State) { s.alarms[0] = 0 },
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
-			s := richState(t)
+			s := keyedState(t)
 			damage(s)
 			if err := s.Check(); err == nil {
 				t.Error("nothing noticed")

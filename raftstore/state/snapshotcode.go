@@ -21,6 +21,11 @@ func (s *State) codeMeta(c *coder) {
 	number(c, &s.lastKeyspace)
 }
 
+func (s *State) codeCluster(c *coder) {
+	number(c, &s.feature)
+	signed(c, &s.strictAt)
+}
+
 func codeWorker(c *coder, p **Worker) {
 	w := *p
 	if c.reading {

@@ -3,6 +3,8 @@ package state
 import (
 	"iter"
 	"slices"
+
+	"github.com/leasehold-dev/leasehold/raftstore/mvcc"
 )
 
 // State is the whole replicated state. New returns an empty one.
@@ -21,13 +23,16 @@ type State struct {
 	fresh []*Session
 
 	lastToken Token
+	feature   Feature // 0 stands for 1
+	strictAt  Clock   // no grant in a strict keyspace before; 0: no limit
 
 	servers    []Server // by id
 	leader     string   // server id of the latest Announce
 	leaderTerm uint64
 
 	// sessions is the index, sessionOrder the same by id, and seats the same
-	// by the small number that the dense lease tables hold. Seat 0 is nobody.
+	// by the small number that the dense lease tables hold. Seat 0 is nobody's,
+	// and that of those sessions that belong to no worker.
 	sessions     map[SessionID]*Session
 	sessionOrder []*Session
 	seats        []*Session
@@ -41,6 +46,10 @@ type State struct {
 	keyspaceOrder []*Keyspace // by id
 	lastKeyspace  KeyspaceID  // highest id ever given
 	deleting      int         // keyspaces that wait for their last lease
+
+	keys      *mvcc.Store
+	sequences map[string]uint64 // prefix -> highest number given
+	alarms    []uint64          // members, ascending
 
 	owners   nameTable // previous owners of unowned partitions
 	ledger   ledger
@@ -57,6 +66,8 @@ func New() *State {
 		keyspaceNames: make(map[string]*Keyspace),
 		owners:        newNameTable(),
 		requests:      newRequestWindow(),
+		keys:          mvcc.New(),
+		sequences:     make(map[string]uint64),
 	}
 }
 
@@ -101,6 +112,23 @@ func (s *State) Sessions() iter.Seq[*Session] { return slices.Values(s.sessionOr
 
 // SessionCount is the number of sessions.
 func (s *State) SessionCount() int { return len(s.sessionOrder) }
+
+// workerSessions are those of workers, by id.
+func (s *State) workerSessions() []*Session {
+	if s.WorkerSessionCount() == len(s.sessionOrder) {
+		return s.sessionOrder
+	}
+	own := make([]*Session, 0, s.WorkerSessionCount())
+	for _, x := range s.sessionOrder {
+		if !x.isLease() {
+			own = append(own, x)
+		}
+	}
+	return own
+}
+
+// WorkerSessionCount is the number of those that belong to workers.
+func (s *State) WorkerSessionCount() int { return len(s.seats) - 1 - len(s.freeSeats) }
 
 // Worker looks up by worker id.
 func (s *State) Worker(id string) (*Worker, bool) {

@@ -21,7 +21,8 @@ var update = flag.Bool("update", false, "rewrite the expected output of the stor
 //	what they answered, and the events they caused
 //
 // separated by empty lines. Lines that begin with # are comments. "show",
-// "term N" and "wait D" (ticks, an entry each) are not commands. See parseCommand for the words.
+// "term N", "wait D" (ticks, an entry each), "restart" (from a snapshot) and
+// "rebase first=N" are not commands. See parseCommand for the words.
 func TestStories(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.story")
 	if err != nil || len(paths) == 0 {
@@ -105,6 +106,14 @@ func (st *storyteller) run(head string) error {
 			st.term = n
 		case "show":
 			st.show()
+		case "restart":
+			if err := st.restart(); err != nil {
+				return err
+			}
+		case "rebase":
+			if err := st.rebase(args(words[1:])); err != nil {
+				return err
+			}
 		case "wait":
 			d, err := time.ParseDuration(words[1])
 			if err != nil {
@@ -132,7 +141,7 @@ func (st *storyteller) run(head string) error {
 
 func (st *storyteller) apply(commands []Command, requests []uint64) {
 	st.index++
-	before := st.s.Revision()
+	before, keys := st.s.Revision(), st.s.Keys().Revision()
 	results := st.s.Apply(st.index, st.term, &Batch{Commands: commands, Requests: requests})
 	for i := range results {
 		st.result(i, len(results), &results[i])
@@ -144,6 +153,7 @@ func (st *storyteller) apply(commands []Command, requests []uint64) {
 	for _, e := range events {
 		st.event(e)
 	}
+	st.keyEvents(keys)
 }
 
 // wait lets the clock go on, an entry at a time, and tells only the events.
@@ -171,7 +181,7 @@ func (st *storyteller) result(i, n int, r *Result) {
 		fmt.Fprintf(&st.out, "%srefused: %v\n", prefix, r.Err)
 		return
 	}
-	said := false
+	said := st.keyResult(prefix, r)
 	for j, err := range r.Items {
 		if err != nil {
 			fmt.Fprintf(&st.out, "%sitem %d refused: %v\n", prefix, j+1, err)
@@ -228,6 +238,9 @@ func (st *storyteller) show() {
 	s := st.s
 	fmt.Fprintf(&st.out, "clock=%s token=%d\n", s.Now(), s.LastToken())
 	for x := range s.Sessions() {
+		if x.isLease() {
+			continue
+		}
 		fmt.Fprintf(&st.out, "session %d %s %s ttl=%s renewal=%d deadline=%s held=%d keyspaces=%v\n",
 			x.ID, x.Worker, x.State, x.TTL, x.Renewal, x.Deadline, x.Held, x.Keyspaces)
 	}
@@ -254,6 +267,7 @@ func (st *storyteller) show() {
 				v.Partition, v.Failures, v.Workers, v.RetryAt, v.Quarantined, v.LastError)
 		}
 	}
+	st.showKeys()
 }
 
 // args are the words of a line: key=value, and items without a key.

@@ -14,6 +14,9 @@ import (
 //	create name=A p=N [ttl=D takeover=fenced handoff=D grace=D] | update … | delete name=A
 //	grant ks=N cause=C P:LAST>SESSION… | release session=N cause=C KS/P#TOKEN…
 //	drain ks=N cause=C timeout=D P#TOKEN[>SESSION][!]… (! reserves) | revoke ks=N cause=C P#TOKEN@SESSION…
+//	level N | put KEY VALUE [lease=N] | del KEY [end=KEY] | compact rev=N
+//	lease session=N ttl=SECONDS | revokelease session=N | enqueue name=N session=N [value=V update=true]
+//	seq prefix=P [value=V session=N after=N] | alarm member=N | noalarm member=N
 //	bar worker=W | unbar worker=W | evict worker=W | retry ks=N p=N | raise token=N
 //
 // term=N on a leader's duty makes it one of another term.
@@ -68,6 +71,9 @@ func (st *storyteller) parseCommand(word string, a args) (Command, error) {
 		return &Retry{Keyspace: ks, Partition: uint32(a.uint("p"))}, nil
 	case "raise":
 		return &RaiseToken{Token: Token(a.uint("token"))}, nil
+	}
+	if c, known := parseKeyCommand(word, a, term); known {
+		return c, nil
 	}
 	return parseLeaseCommand(word, a, term)
 }

@@ -21,6 +21,7 @@ func (k Kind) String() string {
 		KindKeyspaceDelete: "keyspace_delete", KindKeyspaceGone: "keyspace_gone",
 		KindWorkerDrain: "worker_drain", KindWorkerUndrain: "worker_undrain",
 		KindQuarantine: "quarantine", KindRetry: "retry", KindLeader: "leader", KindTokenRaise: "token_raise",
+		KindFeatureRaise: "feature_raise", KindRestore: "restore",
 	}, int(k))
 }
 

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log"
 	"net"
+	"net/netip"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -25,7 +27,7 @@ type advertised struct {
 func (g *Gossip) bind() error {
 	g.transport = g.cfg.Transport
 	if g.transport == nil {
-		t, err := listen(g.cfg.BindAddr, log.New(newLogWriter(g.log, g.cfg.Observer), "", 0))
+		t, err := listen(g.cfg.BindAddr, log.New(newLogWriter(g), "", 0))
 		if err != nil {
 			return err
 		}
@@ -93,8 +95,8 @@ func listen(addr string, logger *log.Logger) (*sockets, error) {
 }
 
 func splitOptionalPort(addr string, port int) (host string, _ int, err error) {
-	if net.ParseIP(addr) != nil {
-		return addr, port, nil
+	if ip := strings.Trim(addr, "[]"); isIP(ip) {
+		return ip, port, nil
 	}
 	h, p, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -112,6 +114,12 @@ func splitOptionalPort(addr string, port int) (host string, _ int, err error) {
 		return h, port, nil
 	}
 	return h, int(n), nil
+}
+
+// isIP tells whether host is an address, with a zone or without.
+func isIP(host string) bool {
+	_, err := netip.ParseAddr(host)
+	return err == nil
 }
 
 // lookupOne returns one address of a host, an IPv4 one when there is a choice.
@@ -136,6 +144,9 @@ func lookupOne(host string) (net.IP, error) {
 func lookup(ctx context.Context, host string) ([]net.IP, error) {
 	if ip := net.ParseIP(host); ip != nil {
 		return []net.IP{ip}, nil
+	}
+	if err := checkZone(host); err != nil {
+		return nil, err
 	}
 	addrs, err := net.DefaultResolver.LookupIPAddr(ctx, host)
 	if err != nil {

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"strings"
 
 	"github.com/hashicorp/memberlist"
 )
@@ -39,14 +37,38 @@ type Config struct {
 	// changed. Changes while it runs are told by one more call. It must return
 	// before Run can.
 	OnChange func()
-	// KnownPeersFile keeps the servers' addresses for a start without seeds.
-	// Empty means none is kept.
+	// OnConflict is told that two addresses claim one name, again and again while
+	// they do; nil is allowed. Gossip keeps to the first until it is dead. It is
+	// called by the goroutine that calls OnChange. Some that come while it runs
+	// may be left out.
+	OnConflict func(Conflict)
+	// KnownPeersFile keeps the addresses of servers, and of some workers, for a
+	// start at which no seed can be reached. Empty means none is kept.
 	KnownPeersFile string
 	// Observer is told what is worth counting; nil is allowed. Its methods must
 	// not block.
 	Observer Observer
+	// Pace stretches the intervals of probing and gossip, for slow links and for
+	// long simulations. 0 and 1 leave them as they are.
+	Pace int
 	// Transport replaces sockets in tests. Run shuts it down.
 	Transport memberlist.Transport
+}
+
+// Conflict says that two addresses claim one member's name: somebody was
+// started again at another address and its predecessor is not known to be dead
+// yet, or two living processes were given one name. Gossip cannot tell; ask
+// both addresses directly.
+type Conflict struct {
+	Name string
+	// Mine tells that the name is that of this process.
+	Mine bool
+	// Addr and Meta are what we hold to be right: our own, when it is Mine.
+	Addr string
+	Meta Meta
+	// OtherAddr and OtherMeta are what somebody else says.
+	OtherAddr string
+	OtherMeta Meta
 }
 
 // Observer counts; *metrics.Gossip is one.
@@ -60,8 +82,12 @@ type Observer interface {
 	Rejoined(ok bool)
 	// Conflict is told that two addresses claim one name.
 	Conflict()
+	// UDPFailed is told that a member answered a stream and no packets.
+	UDPFailed()
 	// Probed is told how each finished Probe ended.
 	Probed(answered bool)
+	// Bounced is told that a member that was taken for dead is there after all.
+	Bounced()
 }
 
 // noObserver counts nothing.
@@ -71,7 +97,9 @@ func (noObserver) Members(_, _, _, _ int) {}
 func (noObserver) Rejected(string)        {}
 func (noObserver) Rejoined(bool)          {}
 func (noObserver) Conflict()              {}
+func (noObserver) UDPFailed()             {}
 func (noObserver) Probed(bool)            {}
+func (noObserver) Bounced()               {}
 
 // withDefaults returns the configuration with empty fields filled, or an error
 // that names the field.
@@ -94,9 +122,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, errors.New("check gossip configuration: bind address is empty, must be host:port")
 	}
 	for _, s := range c.Seeds {
-		host, port, err := net.SplitHostPort(strings.TrimSpace(s))
-		if err != nil || host == "" || port == "" || port == "0" {
-			return c, fmt.Errorf("check gossip configuration: seed %q is not host:port", s)
+		if err := checkSeed(s); err != nil {
+			return c, fmt.Errorf("check gossip configuration: %w", err)
 		}
 	}
 	if c.Logger == nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -27,16 +28,25 @@ type Gossip struct {
 	table     *table
 	questions *questions
 	seeker    *seeker
+	packets   *packets
+	strangers strangers
+	lookup    func(ctx context.Context, host string) ([]net.IP, error)
+	stats     counters
 
 	changed chan struct{} // capacity 1, for the user
 	dirty   chan struct{} // capacity 1, for the notify loop
 	publish chan struct{} // capacity 1, for the publish loop
-	asks    chan message  // probe requests of others
-	saves   chan []knownPeer
+	again   chan struct{} // capacity 1, for Run: memberlist has strangers
+
+	conflicts chan Conflict // for the notify loop
+	doubts    chan string   // members declared dead, for the confirm loop
+	asks      chan message  // probe requests of others
+	saves     chan []knownPeer
 
 	metaMu    sync.Mutex
 	meta      Meta
 	metaBytes atomic.Pointer[[]byte] // encoded meta, read by memberlist's callback
+	cluster   atomic.Pointer[string] // meta.ClusterID, read by memberlist's callbacks
 
 	// updating is held by who updates the node: one at a time, memberlist's own
 	// races. It is a channel because it is held for a while, and a goroutine that
@@ -77,9 +87,14 @@ func New(cfg Config) (*Gossip, error) {
 		log:       cfg.Logger,
 		table:     newTable(),
 		questions: newQuestions(),
+		packets:   newPackets(),
+		lookup:    lookup,
 		changed:   make(chan struct{}, 1),
 		dirty:     make(chan struct{}, 1),
 		publish:   make(chan struct{}, 1),
+		again:     make(chan struct{}, 1),
+		conflicts: make(chan Conflict, 16),
+		doubts:    make(chan string, 1024),
 		updating:  make(chan struct{}, 1),
 		asks:      make(chan message, 64),
 		saves:     make(chan []knownPeer, 1),
@@ -89,6 +104,7 @@ func New(cfg Config) (*Gossip, error) {
 		done:      make(chan struct{}),
 	}
 	g.metaBytes.Store(&meta)
+	g.cluster.Store(&cfg.Meta.ClusterID)
 	if err := g.bind(); err != nil {
 		return nil, err
 	}
@@ -119,7 +135,9 @@ func (g *Gossip) Label() string { return g.cfg.Label }
 
 // UpdateMeta changes what others are told about this member and returns at
 // once; the news is published in the background, the last state of several
-// changes being enough. Role and ID cannot change. When the result cannot be
+// changes being enough. Role and ID cannot change. From the return on, members of
+// other clusters than ClusterID are refused, and those already there are
+// dropped within half a second. When the result cannot be
 // encoded the error names the field and nothing changes. change must not block
 // or call g.
 func (g *Gossip) UpdateMeta(change func(*Meta)) error {
@@ -148,6 +166,10 @@ func (g *Gossip) changeMeta(change func(*Meta)) (changed bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	if m.ClusterID != g.meta.ClusterID {
+		g.cluster.Store(&m.ClusterID)
+		g.seeker.again.Store(true) // who refused us may not any more
+	}
 	g.meta = m
 	g.metaBytes.Store(&b)
 	return true, nil
@@ -168,12 +190,15 @@ func signal(ch chan struct{}) {
 	}
 }
 
-// notifyLoop counts members and calls OnChange.
+// notifyLoop counts members and calls OnChange and OnConflict.
 func (g *Gossip) notifyLoop(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case c := <-g.conflicts:
+			g.cfg.OnConflict(c)
+			continue
 		case <-g.dirty:
 		}
 		c := g.table.counts()

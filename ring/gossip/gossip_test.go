@@ -51,9 +51,14 @@ func TestSplitOfAMinuteHeals(t *testing.T) {
 				members[1].sees(members[3], Dead) && members[0].sees(members[5], Dead)
 		})
 		<-time.After(time.Minute)
+		bounces := func() int { return members[0].counts.get(func(c *counting) int { return c.bounces }) }
+		before := bounces()
 		h.net.heal()
 		took := h.waitAllAlive(10*time.Second, members...)
 		t.Logf("healed after %v", took)
+		if n := bounces() - before; n != 4 {
+			t.Errorf("%d of the 4 members of the other side were noticed to have lived", n)
+		}
 	})
 }
 
@@ -188,14 +193,25 @@ func TestRestartOnSameAddressShowsNewBoot(t *testing.T) {
 }
 
 // O-36: a ring elsewhere collected 3300 dead entries and started to time out.
+// Here nobody has to press "forget".
 func TestChurnLeavesNoEntriesBehind(t *testing.T) {
 	inBubble(t, func(h *harness) {
 		servers := h.startServers(3)
 		seed := func(c *Config) { c.Seeds = []string{servers[0].LocalAddr()} }
+		traffic := func() int {
+			h.net.sent()
+			<-time.After(time.Minute)
+			return h.net.sent()
+		}
+		before := traffic()
 		for batch := range 10 {
 			var batchMembers []*testMember
 			for i := range 20 {
-				batchMembers = append(batchMembers, h.start(RoleWorker, fmt.Sprintf("churn-%d-%d", batch, i), seed))
+				role := RoleWorker
+				if batch == 9 {
+					role = RoleServer
+				}
+				batchMembers = append(batchMembers, h.start(role, fmt.Sprintf("churn-%d-%d", batch, i), seed))
 			}
 			h.waitFor(10*time.Second, "a server sees the batch", func() bool {
 				return !slices.ContainsFunc(batchMembers, func(m *testMember) bool { return !servers[0].sees(m, Alive) })
@@ -218,8 +234,26 @@ func TestChurnLeavesNoEntriesBehind(t *testing.T) {
 				t.Errorf("metrics of %s: %d alive and %d gone, want 3 and 0", s.cfg.Name, alive, gone)
 			}
 		}
+		// The addresses of twenty dead servers are still tried.
+		if after := traffic(); after > before*3/2 {
+			t.Errorf("%d bytes a minute after the churn, %d before", after, before)
+		}
 		late := h.start(RoleWorker, "late", seed)
 		h.waitFor(5*time.Second, "a newcomer is not held up by the dead", func() bool { return servers[2].sees(late, Alive) })
+		for _, s := range servers {
+			s.crash()
+			<-s.finished // what belonged to its loops is ours now
+			if n := len(s.seeker.targets); n > 2+20+maxWorkers {
+				t.Errorf("%s remembers %d addresses", s.cfg.Name, n)
+			}
+			s.seeker.remember(time.Now().Add(rememberFor + time.Second))
+			if n := len(s.seeker.targets); n > 1 { // the seed
+				t.Errorf("%s still remembers %d addresses after an hour", s.cfg.Name, n)
+			}
+			if s.packets.due(time.Now(), func(string) bool { return false }); len(s.packets.paths) > 0 || len(s.table.doubts) > 0 {
+				t.Errorf("%s is left with %d paths and %d doubts", s.cfg.Name, len(s.packets.paths), len(s.table.doubts))
+			}
+		}
 	})
 }
 

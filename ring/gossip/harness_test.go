@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -23,6 +24,19 @@ type harness struct {
 	net  *memnet
 	next int
 	all  []*testMember
+
+	ip       net.IP // of the next member, if set
+	resolver func(context.Context, string) ([]net.IP, error)
+}
+
+// open gives the next member its transport.
+func (h *harness) open() *memport {
+	if ip := h.ip; ip != nil {
+		h.ip = nil
+		return h.net.listenOn(ip)
+	}
+	defer func() { h.next++ }()
+	return h.net.listen(h.next)
 }
 
 type testMember struct {
@@ -56,8 +70,7 @@ func (h *harness) stopAll() {
 
 func (h *harness) start(role Role, id string, change ...func(*Config)) *testMember {
 	h.t.Helper()
-	port := h.net.listen(h.next)
-	h.next++
+	port := h.open()
 	m := &testMember{port: port, counts: &counting{rejected: make(map[string]int)}, log: &syncBuffer{}, finished: make(chan error, 1)}
 	cfg := Config{
 		Label:     testLabel,
@@ -75,6 +88,9 @@ func (h *harness) start(role Role, id string, change ...func(*Config)) *testMemb
 	g, err := New(cfg)
 	if err != nil {
 		h.t.Fatal(err)
+	}
+	if h.resolver != nil {
+		g.lookup = h.resolver
 	}
 	m.Gossip = g
 	ctx, cancel := context.WithCancel(h.t.Context())
@@ -153,15 +169,18 @@ type counting struct {
 	rejoined  int
 	failed    int
 	conflicts int
+	udpFailed int
 	alive     int
 	gone      int
+	worst     int // most that were dead at once
+	bounces   int
 	probes    int
 }
 
 func (c *counting) Members(alive, leaving, left, dead int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.alive, c.gone = alive, left+dead
+	c.alive, c.gone, c.worst = alive, left+dead, max(c.worst, dead)
 }
 
 func (c *counting) Rejected(reason string) {
@@ -186,10 +205,22 @@ func (c *counting) Conflict() {
 	c.conflicts++
 }
 
+func (c *counting) UDPFailed() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.udpFailed++
+}
+
 func (c *counting) Probed(bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.probes++
+}
+
+func (c *counting) Bounced() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.bounces++
 }
 
 func (c *counting) get(f func(*counting) int) int {

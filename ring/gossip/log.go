@@ -25,8 +25,8 @@ const logEvery = 10 * time.Second
 // are also the only place where memberlist tells of packets it refused, so
 // they are counted here.
 type logWriter struct {
-	log      *slog.Logger
-	observer Observer
+	g   *Gossip
+	log *slog.Logger
 
 	mu     sync.Mutex
 	limits map[string]*limit
@@ -37,13 +37,19 @@ type limit struct {
 	dropped int
 }
 
-func newLogWriter(l *slog.Logger, o Observer) *logWriter {
-	return &logWriter{log: l, observer: o, limits: make(map[string]*limit)}
+func newLogWriter(g *Gossip) *logWriter {
+	return &logWriter{g: g, log: g.log, limits: make(map[string]*limit)}
 }
 
 // Write implements io.Writer; it is called once per line.
 func (w *logWriter) Write(b []byte) (int, error) {
 	level, text := splitLine(string(bytes.TrimSpace(b)))
+	if w.aboutPackets(text) {
+		return len(b), nil
+	}
+	if strings.Contains(text, foreignText) {
+		level = slog.LevelDebug // said where it was refused, with both ids
+	}
 	kind := ""
 	if level >= slog.LevelWarn { // at debug level it repeats what others told us
 		kind = rejectionOf(text)
@@ -51,7 +57,7 @@ func (w *logWriter) Write(b []byte) (int, error) {
 	switch {
 	case kind == rejectedStranger: // counted where it was refused
 	case kind != "":
-		w.observer.Rejected(kind)
+		w.g.cfg.Observer.Rejected(kind)
 	case strings.HasPrefix(text, "Conflicting address"):
 		kind = "conflict"
 	}
@@ -61,6 +67,33 @@ func (w *logWriter) Write(b []byte) (int, error) {
 		w.log.Warn("gossip: "+text, "kind", kind, "more_since_last_line", dropped)
 	}
 	return len(b), nil
+}
+
+// aboutPackets takes what memberlist says of packets that were not answered.
+// It repeats it for each, so the line itself goes no further.
+func (w *logWriter) aboutPackets(text string) bool {
+	if name, ok := between(text, "Failed UDP ping: ", " (timeout reached)"); ok {
+		w.g.packets.fail(name, time.Now())
+		return true
+	}
+	if name, ok := between(text, "Was able to connect to ", " over TCP but UDP probes failed"); ok {
+		w.g.packetsFail(name)
+		return true
+	}
+	return false
+}
+
+// between returns what stands between the beginning of a text and a later part.
+func between(text, before, after string) (string, bool) {
+	rest, ok := strings.CutPrefix(text, before)
+	if !ok {
+		return "", false
+	}
+	i := strings.LastIndex(rest, after)
+	if i < 0 {
+		return "", false
+	}
+	return rest[:i], true
 }
 
 // allow tells whether a line of this kind may be written now, and how many were

@@ -2,8 +2,9 @@ package gossip
 
 import (
 	"errors"
-	"fmt"
+	"math/rand/v2"
 	"net"
+	"strconv"
 	"sync"
 	"time"
 
@@ -20,7 +21,10 @@ type memnet struct {
 	mu    sync.Mutex
 	ports map[string]*memport
 	cut   func(from, to string) bool // nil: no cut; called with mu held
-	noUDP bool                       // packets are lost, streams are not
+	noUDP func(from, to string) bool // packets are lost, streams are not
+	loss  float64                    // of packets, and of what streams are made of
+	lag   func(from, to string) time.Duration
+	bytes int // of packets and streams, as sent
 }
 
 func newMemnet() *memnet {
@@ -40,16 +44,66 @@ func (n *memnet) cutLinks(cut func(from, to string) bool) {
 	n.cut = cut
 }
 
-func (n *memnet) blockPackets(on bool) {
+// blockPackets drops the packets, not the streams, for which block is true; nil
+// for none.
+func (n *memnet) blockPackets(block func(from, to string) bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.noUDP = on
+	n.noUDP = block
 }
 
-func (n *memnet) packetsBlocked() bool {
+func (n *memnet) packetLost(from, to string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.noUDP
+	return n.noUDP != nil && n.noUDP(from, to) || n.loss > 0 && rand.Float64() < n.loss
+}
+
+func (n *memnet) lose(loss float64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.loss = loss
+}
+
+func (n *memnet) slow(lag func(from, to string) time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lag = lag
+}
+
+// oneWay is the time from one address to another.
+func (n *memnet) oneWay(from, to string) time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.lag != nil {
+		return n.delay + n.lag(from, to)
+	}
+	return n.delay
+}
+
+// segment is how long a stream needs to bring something over: what is lost is
+// sent again, each time after twice as long.
+func (n *memnet) segment(from, to string, again time.Duration) time.Duration {
+	wait := n.oneWay(from, to)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for n.loss > 0 && rand.Float64() < n.loss {
+		wait, again = wait+again, 2*again
+	}
+	return wait
+}
+
+func (n *memnet) count(bytes int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.bytes += bytes
+}
+
+// sent returns what has been sent since the last call.
+func (n *memnet) sent() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	defer func() { n.bytes = 0 }()
+	return n.bytes
 }
 
 func (n *memnet) heal() { n.cutLinks(nil) }
@@ -66,9 +120,13 @@ func (n *memnet) reach(from, to string) (p *memport, cut bool) {
 
 // listen opens 10.x.y.z:7402 for the number i.
 func (n *memnet) listen(i int) *memport {
+	return n.listenOn(net.IPv4(10, byte(i>>16), byte(i>>8), byte(i)).To4())
+}
+
+func (n *memnet) listenOn(ip net.IP) *memport {
 	p := &memport{
 		net:     n,
-		ip:      net.IPv4(10, byte(i>>16), byte(i>>8), byte(i)).To4(),
+		ip:      ip,
 		packets: make(chan *memberlist.Packet, 4096),
 		streams: make(chan net.Conn, 256),
 		closed:  make(chan struct{}),
@@ -94,7 +152,7 @@ var _ memberlist.NodeAwareTransport = (*memport)(nil)
 
 const memnetPort = 7402
 
-func (p *memport) addr() string { return fmt.Sprintf("%s:%d", p.ip, memnetPort) }
+func (p *memport) addr() string { return net.JoinHostPort(p.ip.String(), strconv.Itoa(memnetPort)) }
 
 func (p *memport) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
 	return p.ip, memnetPort, nil
@@ -103,9 +161,10 @@ func (p *memport) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
 func (p *memport) WriteTo(b []byte, addr string) (time.Time, error) {
 	now := time.Now()
 	packet := &memberlist.Packet{Buf: append([]byte(nil), b...), From: address(p.addr())}
-	time.AfterFunc(p.net.delay, func() {
+	p.net.count(len(b))
+	time.AfterFunc(p.net.oneWay(p.addr(), addr), func() {
 		to, cut := p.net.reach(p.addr(), addr)
-		if cut || to == nil || p.isFrozen() || p.net.packetsBlocked() {
+		if cut || to == nil || p.isFrozen() || p.net.packetLost(p.addr(), addr) {
 			return
 		}
 		to.push(packet)
@@ -143,13 +202,40 @@ func (p *memport) DialTimeout(addr string, timeout time.Duration) (net.Conn, err
 	if to == nil {
 		return nil, errors.New("dial: connection refused")
 	}
+	// Both hands of the handshake; a second is what TCP waits for each.
+	shake := p.net.segment(p.addr(), addr, time.Second) + p.net.segment(addr, p.addr(), time.Second) - 2*p.net.delay
+	if shake > 0 {
+		select {
+		case <-time.After(min(shake, timeout)):
+		case <-p.closed:
+			return nil, net.ErrClosed
+		}
+	}
+	if shake >= timeout {
+		return nil, errors.New("dial: i/o timeout")
+	}
 	here, there := net.Pipe()
 	select {
-	case to.streams <- there:
-		return here, nil
+	case to.streams <- &wire{there, p.net, addr, p.addr()}:
+		return &wire{here, p.net, p.addr(), addr}, nil
 	case <-to.closed:
 		return nil, errors.New("dial: connection refused")
 	}
+}
+
+// wire is one end of a stream: what is written needs its time.
+type wire struct {
+	net.Conn
+	net      *memnet
+	from, to string
+}
+
+func (w *wire) Write(b []byte) (int, error) {
+	w.net.count(len(b))
+	if d := w.net.segment(w.from, w.to, 200*time.Millisecond) - w.net.delay; d > 0 {
+		<-time.After(d)
+	}
+	return w.Conn.Write(b)
 }
 
 func (p *memport) DialAddressTimeout(a memberlist.Address, timeout time.Duration) (net.Conn, error) {

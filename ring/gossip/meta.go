@@ -33,6 +33,13 @@ type Meta struct {
 	FormationHash string
 	// Session is a worker's session, 0 before it has one.
 	Session uint64
+	// ClusterID of the cluster that the member belongs to; empty before it is
+	// known.
+	ClusterID string
+	// Store is the id of a server's data directory: a wiped server has another.
+	Store string
+	// Feature is the highest feature level that a server knows.
+	Feature uint32
 }
 
 // The encoding, all integers unsigned varints unless said otherwise:
@@ -42,8 +49,9 @@ type Meta struct {
 //	byte 5     role: 1 server, 2 worker
 //	byte 6     flags: 1 has state, 2 leaving
 //	boot, session, expect
-//	id, gRPC address, Raft address, HTTP address, version, formation hash:
-//	           each one length byte and the bytes
+//	id, gRPC address, Raft address, HTTP address, version, formation hash,
+//	cluster id, store: each one length byte and the bytes
+//	feature level
 //	…          fields of later releases; ignored
 const metaVersion = 1
 
@@ -52,7 +60,10 @@ const (
 	flagLeaving
 )
 
-const maxExpect = 1 << 20
+const (
+	maxExpect  = 1 << 20
+	maxFeature = 1 << 20
+)
 
 var (
 	errMetaShort    = errors.New("meta is cut short")
@@ -100,6 +111,7 @@ func encodeMeta(label string, m Meta) ([]byte, error) {
 		b = append(b, byte(len(*f.value)))
 		b = append(b, *f.value...)
 	}
+	b = binary.AppendUvarint(b, uint64(m.Feature))
 	if len(b) > MaxMeta {
 		return nil, fmt.Errorf("encode meta: %d bytes, must be at most %d: shorten the id or the addresses", len(b), MaxMeta)
 	}
@@ -116,6 +128,7 @@ func (m *Meta) texts() []metaText {
 	return []metaText{
 		{"id", &m.ID}, {"grpc address", &m.GRPCAddr}, {"raft address", &m.RaftAddr},
 		{"http address", &m.HTTPAddr}, {"version", &m.Version}, {"formation hash", &m.FormationHash},
+		{"cluster id", &m.ClusterID}, {"store", &m.Store},
 	}
 }
 
@@ -162,6 +175,11 @@ func (m *Meta) decodeRest(b []byte) error {
 		}
 		*f.value, b = string(b[1:1+int(b[0])]), b[1+int(b[0]):]
 	}
+	feature, size := binary.Uvarint(b)
+	if size <= 0 || feature > maxFeature {
+		return errMetaShort
+	}
+	m.Feature = uint32(feature)
 	return nil
 }
 

@@ -11,6 +11,7 @@ var fullMeta = Meta{
 	Role: RoleServer, ID: "server-1", Boot: 1 << 60, GRPCAddr: "10.0.0.1:7400", RaftAddr: "10.0.0.1:7401",
 	HTTPAddr: "10.0.0.1:7480", Version: "v0.1.0", Expect: 3, HasState: true, Leaving: true,
 	FormationHash: "0123456789abcdef", Session: 1<<63 - 1,
+	ClusterID: "0123456789abcdef0123456789abcdef", Store: "0123456789ab", Feature: 7,
 }
 
 func TestMetaSurvivesTheWire(t *testing.T) {
@@ -23,6 +24,7 @@ func TestMetaSurvivesTheWire(t *testing.T) {
 			Version: text.Draw(t, "version"), Expect: rapid.IntRange(0, maxExpect).Draw(t, "expect"),
 			HasState: rapid.Bool().Draw(t, "state"), Leaving: rapid.Bool().Draw(t, "leaving"),
 			FormationHash: text.Draw(t, "formation"), Session: rapid.Uint64().Draw(t, "session"),
+			ClusterID: text.Draw(t, "cluster"), Store: text.Draw(t, "store"), Feature: rapid.Uint32Range(0, maxFeature).Draw(t, "feature"),
 		}
 		b, err := encodeMeta("l", m)
 		if err != nil {
@@ -46,8 +48,15 @@ func TestMetaIsSmall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(b) > 120 {
+	if len(b) > 180 {
 		t.Fatalf("a full server meta has %d bytes", len(b))
+	}
+	b, err = encodeMeta("l", Meta{
+		Role: RoleWorker, ID: "orders-7f9c6d5b4-x2x7p", Boot: 12, GRPCAddr: "http://10.244.17.203:8080", Version: "v0.1.0",
+		Session: 1<<63 - 1, ClusterID: fullMeta.ClusterID,
+	})
+	if err != nil || len(b) > 130 {
+		t.Fatalf("a worker's meta has %d bytes, %v", len(b), err)
 	}
 }
 

@@ -14,9 +14,14 @@ import (
 	"strings"
 )
 
-// knownPeer is a server and where it was last seen.
+// knownPeer is a server or worker and where it was last seen.
 type knownPeer struct {
 	name, addr string
+}
+
+func (p knownPeer) worker() bool {
+	role, _, err := splitName(p.name)
+	return err == nil && role == RoleWorker
 }
 
 func comparePeers(a, b knownPeer) int {
@@ -26,7 +31,7 @@ func comparePeers(a, b knownPeer) int {
 // The file of known peers is text: a comment, then one "name ip:port" a line.
 // It is only a help, so what cannot be read is left out.
 const (
-	peersHeader   = "# servers seen by leasehold gossip; rewritten while running\n"
+	peersHeader   = "# servers (s/) and some workers (w/) seen by leasehold gossip; rewritten while running\n"
 	maxPeersBytes = 64 << 10
 )
 
@@ -53,8 +58,8 @@ func decodePeers(b []byte) (peers []knownPeer, bad int) {
 			continue
 		}
 		p := knownPeer{name: strings.TrimSpace(line[:i]), addr: line[i+1:]}
-		role, _, err := splitName(p.name)
-		if _, addrErr := netip.ParseAddrPort(p.addr); err != nil || role != RoleServer || addrErr != nil {
+		_, _, err := splitName(p.name)
+		if _, addrErr := netip.ParseAddrPort(p.addr); err != nil || addrErr != nil {
 			bad++
 			continue
 		}

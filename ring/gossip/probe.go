@@ -55,7 +55,7 @@ func (g *Gossip) Probe(ctx context.Context, name string) bool {
 			g.cfg.Observer.Probed(true)
 			return true
 		case <-stream.C:
-			g.spawn(func() { g.sendStream(ml, m, message{kind: kindPing, id: q.id, from: g.cfg.Name, target: m.Name}) })
+			g.spawn(func() { _ = g.sendStream(ml, m, message{kind: kindPing, id: q.id, from: g.cfg.Name, target: m.Name}) })
 		case <-patience.C:
 			g.cfg.Observer.Probed(false)
 			return false
@@ -163,7 +163,7 @@ func (g *Gossip) reply(ml *memberlist.Memberlist, asker Member, m message) {
 	if m.kind == kindPing {
 		// The address may have been given to another process since.
 		if m.target == g.cfg.Name {
-			g.sendStream(ml, asker, message{kind: kindPong, id: m.id, from: g.cfg.Name, target: m.target})
+			_ = g.sendStream(ml, asker, message{kind: kindPong, id: m.id, from: g.cfg.Name, target: m.target})
 		}
 		return
 	}
@@ -184,19 +184,21 @@ func (g *Gossip) reply(ml *memberlist.Memberlist, asker Member, m message) {
 }
 
 // sendStream sends over TCP; it may take as long as a connection may.
-func (g *Gossip) sendStream(ml *memberlist.Memberlist, to Member, m message) {
+func (g *Gossip) sendStream(ml *memberlist.Memberlist, to Member, m message) error {
 	host, port, err := net.SplitHostPort(to.Addr)
 	if err != nil {
-		return
+		return err
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil {
-		return
+		return err
 	}
 	node := &memberlist.Node{Name: to.Name, Addr: net.ParseIP(host), Port: uint16(n)}
 	if err := ml.SendReliable(node, m.encode()); err != nil {
 		g.log.Debug("send a probe message by stream", "member", to.Name, "error", err)
+		return err
 	}
+	return nil
 }
 
 // address is a net.Addr for a string; memberlist only asks for the string.

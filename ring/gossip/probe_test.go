@@ -70,7 +70,7 @@ func TestProbeOfADeadMemberIsSilentInTime(t *testing.T) {
 func TestProbeFallsBackToAStream(t *testing.T) {
 	inBubble(t, func(h *harness) {
 		servers, w := probing(h)
-		h.net.blockPackets(true)
+		h.net.blockPackets(func(string, string) bool { return true })
 		start := time.Now()
 		if !servers[0].Probe(context.Background(), "w/w1") {
 			t.Fatal("no answer by stream")

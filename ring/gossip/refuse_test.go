@@ -110,8 +110,8 @@ func TestStrangerWithoutOurMetaIsRefused(t *testing.T) {
 		if err := d.NotifyAlive(&memberlist.Node{Name: "w/x", Meta: good}); err != nil {
 			t.Errorf("one of ours: %v", err)
 		}
-		if got := a.counts.rejectedFor(rejectedStranger); got != 5 {
-			t.Errorf("%d strangers counted, want 5", got)
+		if got, stats := a.counts.rejectedFor(rejectedStranger), a.Stats(); got != 10 || stats.Strangers != 10 {
+			t.Errorf("%d strangers counted, %+v, want 5 as members and 5 in a merge", got, stats)
 		}
 	})
 }

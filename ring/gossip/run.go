@@ -14,15 +14,20 @@ import (
 // 0.5 s (median) to 0.7 s with up to 20 members, and packet loss of 25 % makes
 // no false death. Leases never rest on it.
 const (
+	// News is repeated far more often than memberlist would by default: on links
+	// that lose packets, the news that somebody is not dead must not be lost.
+	retransmitMult      = 12
+	indirectChecks      = 5
+	gossipNodes         = 4
 	probeInterval       = 100 * time.Millisecond
 	probeTimeout        = 50 * time.Millisecond
 	suspicionMult       = 3
-	suspicionMaxMult    = 2
+	suspicionMaxMult    = 4
 	gossipInterval      = 50 * time.Millisecond
 	streamTimeout       = 2 * time.Second
-	deadNodeReclaimTime = time.Second
+	deadNodeReclaimTime = 300 * time.Millisecond // then a name may have another address
 
-	// A goodbye takes two or three gossip rounds; these only bound it.
+	// A goodbye takes a few gossip rounds; these only bound it.
 	announceLeaveTimeout = 300 * time.Millisecond
 	leaveTimeout         = 500 * time.Millisecond
 )
@@ -36,34 +41,73 @@ func (g *Gossip) Run(ctx context.Context) error {
 		return errors.New("run gossip: already run or shut down")
 	}
 	defer close(g.done)
-	ml, err := memberlist.Create(g.memberlistConfig())
+	in, err := g.join()
 	if err != nil {
 		g.end()
 		g.releaseTransport()
 		return fmt.Errorf("start gossip on %s: %w", g.local, err)
 	}
-	g.ml.Store(ml)
 
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	for _, loop := range []func(context.Context){g.notifyLoop, g.publishLoop, g.seeker.loop, g.answerLoop, g.saveLoop} {
+	for _, loop := range []func(context.Context){g.notifyLoop, g.publishLoop, g.seeker.loop, g.answerLoop, g.saveLoop, g.confirmLoop} {
 		g.spawn(func() { loop(work) })
 	}
-	select {
-	case <-ctx.Done():
-	case <-g.leaving:
-	case <-g.killed:
-	}
-	g.goodbye(ml)
+	in, err = g.partake(ctx, in)
 	cancel()
 	g.end()
-	err = ml.Shutdown()
+	if in != nil {
+		err = in.ml.Shutdown()
+	}
+	g.releaseTransport()
 	g.tasks.Wait()
 	if err != nil {
 		return fmt.Errorf("stop gossip: %w", err)
 	}
 	return nil
 }
+
+// partake waits for the end and says goodbye. It returns no instance when
+// gossip could not start over.
+func (g *Gossip) partake(ctx context.Context, in *instance) (*instance, error) {
+	for {
+		select {
+		case <-g.again:
+			var err error
+			if in, err = g.startOver(in); err != nil {
+				return nil, err
+			}
+			continue
+		case <-ctx.Done():
+		case <-g.leaving:
+		case <-g.killed:
+		}
+		g.goodbye(in.ml)
+		return in, nil
+	}
+}
+
+// instance is one memberlist. There is a second one after startOver.
+type instance struct {
+	ml       *memberlist.Memberlist
+	delegate *delegate
+}
+
+func (g *Gossip) join() (*instance, error) {
+	d := &delegate{g: g}
+	ml, err := memberlist.Create(g.memberlistConfig(d))
+	if err != nil {
+		return nil, err
+	}
+	g.ml.Store(ml)
+	return &instance{ml, d}, nil
+}
+
+// lasting is a transport that outlives a memberlist.
+type lasting struct{ memberlist.Transport }
+
+// Shutdown implements memberlist.Transport; releaseTransport does it.
+func (lasting) Shutdown() error { return nil }
 
 // goodbye announces the departure. The flag in the meta is what others go by:
 // memberlist does not show them whether a member left or died.
@@ -117,7 +161,7 @@ func (g *Gossip) stop(ctx context.Context, how chan struct{}) error {
 	}
 }
 
-// releaseTransport closes the sockets when memberlist does not read from them:
+// releaseTransport closes the sockets when no memberlist reads from them:
 // their readers may be waiting for somebody to take a packet.
 func (g *Gossip) releaseTransport() {
 	closed := make(chan struct{})
@@ -169,23 +213,24 @@ func (g *Gossip) spawn(f func()) bool {
 	return true
 }
 
-func (g *Gossip) memberlistConfig() *memberlist.Config {
-	d := &delegate{g: g}
+func (g *Gossip) memberlistConfig(d *delegate) *memberlist.Config {
 	c := memberlist.DefaultLANConfig()
 	c.Name = g.cfg.Name
 	c.Label = g.cfg.Label
 	c.SecretKey = g.cfg.Key
-	c.Transport = g.transport
+	c.Transport = lasting{g.transport}
 	c.BindPort = g.bindPort
 	c.AdvertiseAddr, c.AdvertisePort = g.advertise.ip, g.advertise.port
-	c.ProbeInterval, c.ProbeTimeout = probeInterval, probeTimeout
+	pace := time.Duration(max(g.cfg.Pace, 1))
+	c.ProbeInterval, c.ProbeTimeout = pace*probeInterval, pace*probeTimeout
 	c.SuspicionMult, c.SuspicionMaxTimeoutMult = suspicionMult, suspicionMaxMult
-	c.GossipInterval = gossipInterval
+	c.GossipInterval = pace * gossipInterval
+	c.RetransmitMult, c.IndirectChecks, c.GossipNodes = retransmitMult, indirectChecks, gossipNodes
 	c.TCPTimeout = streamTimeout
 	c.DeadNodeReclaimTime = deadNodeReclaimTime
 	c.EnableCompression = false // saves no bytes worth its time on small metas
 	c.HandoffQueueDepth = 4096
-	c.Delegate, c.Events, c.Alive, c.Conflict, c.Merge = d, d, d, d, d
-	c.Logger = log.New(newLogWriter(g.log, g.cfg.Observer), "", 0)
+	c.Delegate, c.Events, c.Alive, c.Conflict, c.Merge, c.Ping = d, d, d, d, d, d
+	c.Logger = log.New(newLogWriter(g), "", 0)
 	return c
 }

@@ -3,8 +3,6 @@ package gossip
 import (
 	"context"
 	"math/rand/v2"
-	"net"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -17,6 +15,10 @@ import (
 // the seeds, and the servers it has known. A join costs a full exchange of
 // state, so only missing addresses are tried, and workers try only while they
 // see no server at all; the servers find each other and tell them.
+//
+// When all servers come back at other addresses, no worker can find one. So
+// servers remember some workers too, and try those while they see no worker, or
+// no other server.
 const (
 	seekInterval = 250 * time.Millisecond
 	// A missing address is tried after firstRetry, then twice as late each time
@@ -27,12 +29,18 @@ const (
 	// An address that answered but is nobody's (a load balancer, another
 	// interface of a member) is left alone for a while.
 	answeredRetry = time.Minute
+	// workerRetry is the longest pause for a remembered worker, and after
+	// workerTries it is forgotten: most of those that are missing will not come
+	// back.
+	workerRetry = 30 * time.Second
+	workerTries = 20
 	// lookupEvery is how often names of seeds are looked up while they are
 	// missing.
 	lookupEvery = 5 * time.Second
 	// A server that was not seen for rememberFor is not looked for any more.
 	rememberFor = time.Hour
 	maxKnown    = 64
+	maxWorkers  = 16 // remembered; a worker that is found knows the others
 	maxJoins    = 8
 	// quietTries is how many failures in a row are not worth a line.
 	quietTries = 3
@@ -40,39 +48,47 @@ const (
 
 // announceAt are the times after the start at which we tell everybody again
 // that we are here. Who still takes our predecessor at another address for
-// alive, or has known it dead for less than a second, has refused the first
-// word without our noticing.
-var announceAt = [...]time.Duration{1500 * time.Millisecond, 4 * time.Second, 10 * time.Second}
+// alive, or has known it dead for less than deadNodeReclaimTime, has refused the
+// first word without our noticing.
+var announceAt = [...]time.Duration{900 * time.Millisecond, 1500 * time.Millisecond, 4 * time.Second, 10 * time.Second}
 
 // seeker is the loop that looks for missing members. Its fields belong to the
-// loop, except contested and returned.
+// loop, except contested, returned and again.
 type seeker struct {
 	g       *Gossip
 	seeds   []string
 	targets map[string]*target // by ip:port
 	results chan joined
-	found   chan []string // addresses of the seeds, looked up
+	found   chan lookedUp // of the seeds
+	reseeds chan []string // capacity 1: a new list of seeds
 	looking bool
 	lookAt  time.Time
-	joining int
+	// outdated: what is being looked up are seeds that have been replaced.
+	outdated  bool
+	nameless  bool // some seed's name could not be looked up last time
+	joining   int
+	workersAt time.Time // of the next look at the workers
 
 	announced int
 	contested atomic.Bool
 	claimAt   time.Time
 	returned  atomic.Bool
-	sayAt     time.Time // when to announce after a return; zero when not
+	again     atomic.Bool // try all at once: we have changed
+	sayAt     time.Time   // when to announce after a return; zero when not
 	saved     []knownPeer
 }
 
 // target is an address where a member should be.
 type target struct {
-	name   string // "" for a seed that nobody has claimed
-	seed   bool
-	seen   time.Time // when a member was last up there
-	next   time.Time
-	failed int
-	trying bool
-	warned time.Time
+	name    string // "" for a seed that nobody has claimed
+	worker  bool   // whether name is a worker's
+	cluster string // of name, as far as is known
+	seed    bool
+	seen    time.Time // when a member was last up there
+	next    time.Time
+	failed  int
+	trying  bool
+	warned  time.Time
 }
 
 type joined struct {
@@ -85,7 +101,8 @@ func newSeeker(g *Gossip) *seeker {
 		g:       g,
 		targets: make(map[string]*target),
 		results: make(chan joined, maxJoins),
-		found:   make(chan []string, 1),
+		found:   make(chan lookedUp, 1),
+		reseeds: make(chan []string, 1),
 	}
 	for _, seed := range g.cfg.Seeds {
 		s.seeds = append(s.seeds, strings.TrimSpace(seed))
@@ -106,7 +123,7 @@ func (s *seeker) noteReturn() { s.returned.Store(true) }
 func (s *seeker) loop(ctx context.Context) {
 	start := time.Now()
 	for _, p := range s.g.loadPeers() {
-		s.targets[p.addr] = &target{name: p.name, seen: start}
+		s.targets[p.addr] = &target{name: p.name, worker: p.worker(), seen: start}
 	}
 	tick := time.NewTicker(seekInterval)
 	defer tick.Stop()
@@ -118,8 +135,10 @@ func (s *seeker) loop(ctx context.Context) {
 		case <-tick.C:
 		case r := <-s.results:
 			s.finish(r)
-		case addrs := <-s.found:
-			s.setSeeds(addrs)
+		case found := <-s.found:
+			s.setSeeds(found)
+		case seeds := <-s.reseeds:
+			s.reseed(seeds)
 		}
 	}
 }
@@ -129,10 +148,15 @@ func (s *seeker) step(ctx context.Context, start, now time.Time) {
 	if ml == nil {
 		return
 	}
+	if s.again.Swap(false) {
+		s.startOver(now)
+	}
+	s.g.dropStrangers()
+	s.g.checkPackets(ml, now)
 	if s.g.table.forget(now) {
 		s.g.noteChange()
 	}
-	up, servers := s.lookAround(now)
+	up, servers, workers := s.lookAround(now)
 	s.remember(now)
 	s.insist(ml, start, now)
 	if s.g.cfg.Meta.Role == RoleWorker && servers > 0 {
@@ -140,132 +164,28 @@ func (s *seeker) step(ctx context.Context, start, now time.Time) {
 	}
 	s.lookUpSeeds(ctx, up, now)
 	for addr, t := range s.targets {
-		if !up[addr] && !t.trying && !now.Before(t.next) && s.joining < maxJoins {
+		slots := maxJoins
+		if t.worker && !t.seed {
+			if servers > 0 && workers > 0 {
+				continue
+			}
+			slots = maxJoins / 2 // they must not keep the seeds waiting
+		}
+		if !up[addr] && !t.trying && !now.Before(t.next) && s.joining < slots {
 			s.join(ml, addr, t)
 		}
 	}
 }
 
-// lookAround returns the addresses at which members are up, and how many of
-// those are other servers.
-func (s *seeker) lookAround(now time.Time) (up map[string]bool, servers int) {
-	up = map[string]bool{s.g.local: true}
-	for _, m := range s.g.table.all() {
-		if !m.Up() || m.Name == s.g.cfg.Name {
-			continue
-		}
-		up[m.Addr] = true
-		if m.Meta.Role == RoleServer {
-			servers++
-			s.see(m, now)
-		}
-	}
-	return up, servers
-}
-
-// see notes that a server is up.
-func (s *seeker) see(m Member, now time.Time) {
-	t := s.targets[m.Addr]
-	if t == nil {
-		t = &target{}
-		s.targets[m.Addr] = t
-	}
-	t.name, t.seen, t.failed = m.Name, now, 0
-	// Should it vanish, the first try comes a moment later, not all at once.
-	t.next = now.Add(jitter(firstRetry))
-}
-
-// remember forgets what is not worth a try any more, and keeps the rest on disk.
-func (s *seeker) remember(now time.Time) {
-	var peers []knownPeer
+// startOver tries everything at once, but for what belongs to another cluster.
+func (s *seeker) startOver(now time.Time) {
 	for addr, t := range s.targets {
-		m, ok := s.g.table.get(t.name)
-		moved := ok && (m.Status == Left || m.Up() && m.Addr != addr)
-		if moved || now.Sub(t.seen) > rememberFor {
-			t.name = ""
-		}
-		if t.name == "" && !t.seed {
-			delete(s.targets, addr)
-			continue
-		}
-		if t.name != "" {
-			peers = append(peers, knownPeer{name: t.name, addr: addr})
-		}
-	}
-	slices.SortFunc(peers, comparePeers)
-	peers = peers[:min(len(peers), maxKnown)]
-	if len(peers) > 0 && !slices.Equal(peers, s.saved) {
-		s.saved = peers
-		s.g.savePeers(peers)
-	}
-}
-
-// lookUpSeeds turns the seeds into addresses, in the background: a name server
-// may be slow.
-func (s *seeker) lookUpSeeds(ctx context.Context, up map[string]bool, now time.Time) {
-	if s.looking || now.Before(s.lookAt) || len(s.seeds) == 0 || s.allSeedsUp(up) {
-		return
-	}
-	s.lookAt = now.Add(jitter(lookupEvery))
-	s.looking = s.g.spawn(func() {
-		addrs := s.resolve(ctx)
-		select {
-		case s.found <- addrs:
-		case <-ctx.Done():
-		}
-	})
-}
-
-func (s *seeker) allSeedsUp(up map[string]bool) bool {
-	n := 0
-	for addr, t := range s.targets {
-		if t.seed {
-			if !up[addr] {
-				return false
+		t.next, t.failed = now, 0
+		if s.g.foreign(Meta{ClusterID: t.cluster}) {
+			t.name, t.worker, t.cluster = "", false, ""
+			if !t.seed {
+				delete(s.targets, addr)
 			}
-			n++
-		}
-	}
-	return n > 0
-}
-
-func (s *seeker) resolve(ctx context.Context) []string {
-	var addrs []string
-	for _, seed := range s.seeds {
-		host, port, err := net.SplitHostPort(seed)
-		if err != nil {
-			continue // New has checked it
-		}
-		ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
-		ips, err := lookup(ctx, host)
-		cancel()
-		if err != nil {
-			s.g.log.Warn("gossip seed cannot be looked up", "seed", seed, "error", err)
-			continue
-		}
-		for _, ip := range ips {
-			addrs = append(addrs, net.JoinHostPort(ip.String(), port))
-		}
-	}
-	return addrs
-}
-
-// setSeeds replaces the addresses of the seeds. An empty list keeps the old
-// ones: then nothing could be looked up.
-func (s *seeker) setSeeds(addrs []string) {
-	s.looking = false
-	if len(addrs) == 0 {
-		return
-	}
-	for addr, t := range s.targets {
-		t.seed = slices.Contains(addrs, addr)
-		if !t.seed && t.name == "" && !t.trying {
-			delete(s.targets, addr)
-		}
-	}
-	for _, addr := range addrs {
-		if s.targets[addr] == nil && addr != s.g.local {
-			s.targets[addr] = &target{seed: true}
 		}
 	}
 }
@@ -302,14 +222,27 @@ func (s *seeker) finish(r joined) {
 		return
 	}
 	t.failed++
+	if strings.Contains(r.err.Error(), foreignText) {
+		t.next = now.Add(jitter(answeredRetry))
+		return // said where it was refused
+	}
 	longest := lastRetry
-	if s.alone() {
+	switch {
+	case t.worker && t.failed >= workerTries:
+		t.name, t.worker = "", false // remember drops it
+		return
+	case t.worker:
+		longest = workerRetry
+	case s.alone():
 		longest = aloneRetry
 	}
 	t.next = now.Add(jitter(min(longest, firstRetry<<min(t.failed-1, 10))))
 	// Servers that start together find each other closed for a moment; a refusal
 	// is worth a line at once.
 	why := hint(r.err)
+	if t.worker && why == "" {
+		return // nobody misses it but us
+	}
 	if now.Sub(t.warned) >= 6*logEvery && (t.failed >= quietTries || why != "") {
 		t.warned = now
 		s.g.log.Warn("gossip member cannot be reached; trying on"+why, "addr", r.addr, "member", t.name, "error", r.err)

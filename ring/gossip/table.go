@@ -17,9 +17,12 @@ const ForgetAfter = 5 * time.Minute
 type table struct {
 	mu      sync.Mutex
 	members map[string]*Member
+	doubts  map[string]bool // members declared dead that are still to be asked
 }
 
-func newTable() *table { return &table{members: make(map[string]*Member)} }
+func newTable() *table {
+	return &table{members: make(map[string]*Member), doubts: make(map[string]bool)}
+}
 
 // up records that a member is there, as the meta says. It tells whether that
 // process had been taken for dead: then it was we, or the network, that failed.
@@ -35,7 +38,8 @@ func (t *table) up(n *memberlist.Node, m Meta) (returned bool) {
 		e = &Member{Name: n.Name}
 		t.members[n.Name] = e
 	}
-	returned = e.Status == Dead && e.Meta.Boot == m.Boot
+	returned = (e.Status == Dead || t.doubts[n.Name]) && e.Meta.Boot == m.Boot
+	delete(t.doubts, n.Name)
 	if e.Status != status || e.Meta.Boot != m.Boot {
 		e.Since = time.Now()
 	}
@@ -43,20 +47,44 @@ func (t *table) up(n *memberlist.Node, m Meta) (returned bool) {
 	return returned
 }
 
-// down records that a member is gone.
-func (t *table) down(n *memberlist.Node) {
+// down records that a member has left, and tells whether that is in doubt:
+// without a goodbye it keeps its status until it is revived or buried.
+func (t *table) down(n *memberlist.Node) (doubt bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e, ok := t.members[n.Name]
 	if !ok || !e.Up() {
-		return
+		return false
 	}
 	if e.Meta.Leaving {
-		e.Status = Left
-	} else {
-		e.Status = Dead
+		e.Status, e.Since = Left, time.Now()
+		return false
 	}
-	e.Since = time.Now()
+	t.doubts[n.Name] = true
+	return true
+}
+
+// doubted returns a member if it is in doubt.
+func (t *table) doubted(name string) (Member, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e, ok := t.members[name]; ok && t.doubts[name] {
+		return *e, true
+	}
+	return Member{}, false
+}
+
+// bury makes a member dead that is in doubt.
+func (t *table) bury(name string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e, ok := t.members[name]
+	if !ok || !t.doubts[name] {
+		return false
+	}
+	delete(t.doubts, name)
+	e.Status, e.Since = Dead, time.Now()
+	return true
 }
 
 // forget drops those that have been gone for ForgetAfter and tells whether
@@ -71,6 +99,21 @@ func (t *table) forget(now time.Time) bool {
 		}
 	}
 	return len(t.members) != before
+}
+
+// drop takes off those that match, and tells whether there were any, and any
+// that were up.
+func (t *table) drop(match func(*Member) bool) (changed, up bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for name, e := range t.members {
+		if match(e) {
+			changed, up = true, up || e.Up()
+			delete(t.members, name)
+			delete(t.doubts, name)
+		}
+	}
+	return changed, up
 }
 
 func (t *table) get(name string) (Member, bool) {

@@ -31,12 +31,16 @@ const (
 	KeyspaceServiceName = "leasehold.v1.KeyspaceService"
 	// PartitionServiceName is the fully-qualified name of the PartitionService service.
 	PartitionServiceName = "leasehold.v1.PartitionService"
+	// RingServiceName is the fully-qualified name of the RingService service.
+	RingServiceName = "leasehold.v1.RingService"
 	// WorkerServiceName is the fully-qualified name of the WorkerService service.
 	WorkerServiceName = "leasehold.v1.WorkerService"
 	// EventServiceName is the fully-qualified name of the EventService service.
 	EventServiceName = "leasehold.v1.EventService"
 	// SessionServiceName is the fully-qualified name of the SessionService service.
 	SessionServiceName = "leasehold.v1.SessionService"
+	// CoordinationServiceName is the fully-qualified name of the CoordinationService service.
+	CoordinationServiceName = "leasehold.v1.CoordinationService"
 )
 
 // These constants are the fully-qualified names of the RPCs defined in this package. They're
@@ -53,6 +57,29 @@ const (
 	// ClusterServiceListPeersProcedure is the fully-qualified name of the ClusterService's ListPeers
 	// RPC.
 	ClusterServiceListPeersProcedure = "/leasehold.v1.ClusterService/ListPeers"
+	// ClusterServiceInitClusterProcedure is the fully-qualified name of the ClusterService's
+	// InitCluster RPC.
+	ClusterServiceInitClusterProcedure = "/leasehold.v1.ClusterService/InitCluster"
+	// ClusterServiceAddPeerProcedure is the fully-qualified name of the ClusterService's AddPeer RPC.
+	ClusterServiceAddPeerProcedure = "/leasehold.v1.ClusterService/AddPeer"
+	// ClusterServicePromotePeerProcedure is the fully-qualified name of the ClusterService's
+	// PromotePeer RPC.
+	ClusterServicePromotePeerProcedure = "/leasehold.v1.ClusterService/PromotePeer"
+	// ClusterServiceRemovePeerProcedure is the fully-qualified name of the ClusterService's RemovePeer
+	// RPC.
+	ClusterServiceRemovePeerProcedure = "/leasehold.v1.ClusterService/RemovePeer"
+	// ClusterServiceTransferLeadershipProcedure is the fully-qualified name of the ClusterService's
+	// TransferLeadership RPC.
+	ClusterServiceTransferLeadershipProcedure = "/leasehold.v1.ClusterService/TransferLeadership"
+	// ClusterServiceGetHealthProcedure is the fully-qualified name of the ClusterService's GetHealth
+	// RPC.
+	ClusterServiceGetHealthProcedure = "/leasehold.v1.ClusterService/GetHealth"
+	// ClusterServiceSaveBackupProcedure is the fully-qualified name of the ClusterService's SaveBackup
+	// RPC.
+	ClusterServiceSaveBackupProcedure = "/leasehold.v1.ClusterService/SaveBackup"
+	// ClusterServiceCollectDebugProcedure is the fully-qualified name of the ClusterService's
+	// CollectDebug RPC.
+	ClusterServiceCollectDebugProcedure = "/leasehold.v1.ClusterService/CollectDebug"
 	// KeyspaceServiceCreateKeyspaceProcedure is the fully-qualified name of the KeyspaceService's
 	// CreateKeyspace RPC.
 	KeyspaceServiceCreateKeyspaceProcedure = "/leasehold.v1.KeyspaceService/CreateKeyspace"
@@ -82,6 +109,14 @@ const (
 	PartitionServiceRetryPartitionProcedure = "/leasehold.v1.PartitionService/RetryPartition"
 	// PartitionServiceLocateProcedure is the fully-qualified name of the PartitionService's Locate RPC.
 	PartitionServiceLocateProcedure = "/leasehold.v1.PartitionService/Locate"
+	// PartitionServiceExplainPartitionProcedure is the fully-qualified name of the PartitionService's
+	// ExplainPartition RPC.
+	PartitionServiceExplainPartitionProcedure = "/leasehold.v1.PartitionService/ExplainPartition"
+	// RingServiceGetRingProcedure is the fully-qualified name of the RingService's GetRing RPC.
+	RingServiceGetRingProcedure = "/leasehold.v1.RingService/GetRing"
+	// RingServiceSimulateRingProcedure is the fully-qualified name of the RingService's SimulateRing
+	// RPC.
+	RingServiceSimulateRingProcedure = "/leasehold.v1.RingService/SimulateRing"
 	// WorkerServiceListWorkersProcedure is the fully-qualified name of the WorkerService's ListWorkers
 	// RPC.
 	WorkerServiceListWorkersProcedure = "/leasehold.v1.WorkerService/ListWorkers"
@@ -104,6 +139,12 @@ const (
 	// SessionServiceKeepAliveProcedure is the fully-qualified name of the SessionService's KeepAlive
 	// RPC.
 	SessionServiceKeepAliveProcedure = "/leasehold.v1.SessionService/KeepAlive"
+	// CoordinationServiceAcquireProcedure is the fully-qualified name of the CoordinationService's
+	// Acquire RPC.
+	CoordinationServiceAcquireProcedure = "/leasehold.v1.CoordinationService/Acquire"
+	// CoordinationServiceCreateSequentialProcedure is the fully-qualified name of the
+	// CoordinationService's CreateSequential RPC.
+	CoordinationServiceCreateSequentialProcedure = "/leasehold.v1.CoordinationService/CreateSequential"
 )
 
 // ClusterServiceClient is a client for the leasehold.v1.ClusterService service.
@@ -113,6 +154,29 @@ type ClusterServiceClient interface {
 	GetStatus(context.Context, *leaseholdv1.GetStatusRequest) (*leaseholdv1.Status, error)
 	// ListPeers lists the Raft configuration as the asked server knows it.
 	ListPeers(context.Context, *leaseholdv1.ListPeersRequest) (*leaseholdv1.ListPeersResponse, error)
+	// InitCluster forms a cluster from servers that were started without
+	// --bootstrap-expect: once, when the asked server and all that it sees agree.
+	InitCluster(context.Context, *leaseholdv1.InitClusterRequest) (*leaseholdv1.InitClusterResponse, error)
+	// AddPeer lets a server into the Raft group, as a non-voter: it is promoted
+	// when it has caught up.
+	AddPeer(context.Context, *leaseholdv1.AddPeerRequest) (*leaseholdv1.Peer, error)
+	// PromotePeer makes a caught-up non-voter a voter without waiting for it to
+	// have been so for a while.
+	PromotePeer(context.Context, *leaseholdv1.PromotePeerRequest) (*leaseholdv1.Peer, error)
+	// RemovePeer takes a server out of the Raft group for good: its data
+	// directory cannot come back.
+	RemovePeer(context.Context, *leaseholdv1.RemovePeerRequest) (*leaseholdv1.RemovePeerResponse, error)
+	// TransferLeadership hands the leadership to another voter.
+	TransferLeadership(context.Context, *leaseholdv1.TransferLeadershipRequest) (*leaseholdv1.TransferLeadershipResponse, error)
+	// GetHealth is what the asked server measures of itself: disk, log, clock,
+	// gossip. It works without a leader.
+	GetHealth(context.Context, *leaseholdv1.GetHealthRequest) (*leaseholdv1.ServerHealth, error)
+	// SaveBackup streams the whole state, taken at one log index after a
+	// linearizable read, in the format of package raftstore/backup.
+	SaveBackup(context.Context, *leaseholdv1.SaveBackupRequest) (*connect.ServerStreamForClient[leaseholdv1.SaveBackupResponse], error)
+	// CollectDebug streams files about the asked server for a time: goroutines,
+	// recent log lines, members, Raft, settings without secrets.
+	CollectDebug(context.Context, *leaseholdv1.CollectDebugRequest) (*connect.ServerStreamForClient[leaseholdv1.CollectDebugResponse], error)
 }
 
 // NewClusterServiceClient constructs a client for the leasehold.v1.ClusterService service. By
@@ -138,13 +202,69 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(clusterServiceMethods.ByName("ListPeers")),
 			connect.WithClientOptions(opts...),
 		),
+		initCluster: connect.NewClient[leaseholdv1.InitClusterRequest, leaseholdv1.InitClusterResponse](
+			httpClient,
+			baseURL+ClusterServiceInitClusterProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("InitCluster")),
+			connect.WithClientOptions(opts...),
+		),
+		addPeer: connect.NewClient[leaseholdv1.AddPeerRequest, leaseholdv1.Peer](
+			httpClient,
+			baseURL+ClusterServiceAddPeerProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("AddPeer")),
+			connect.WithClientOptions(opts...),
+		),
+		promotePeer: connect.NewClient[leaseholdv1.PromotePeerRequest, leaseholdv1.Peer](
+			httpClient,
+			baseURL+ClusterServicePromotePeerProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("PromotePeer")),
+			connect.WithClientOptions(opts...),
+		),
+		removePeer: connect.NewClient[leaseholdv1.RemovePeerRequest, leaseholdv1.RemovePeerResponse](
+			httpClient,
+			baseURL+ClusterServiceRemovePeerProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("RemovePeer")),
+			connect.WithClientOptions(opts...),
+		),
+		transferLeadership: connect.NewClient[leaseholdv1.TransferLeadershipRequest, leaseholdv1.TransferLeadershipResponse](
+			httpClient,
+			baseURL+ClusterServiceTransferLeadershipProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("TransferLeadership")),
+			connect.WithClientOptions(opts...),
+		),
+		getHealth: connect.NewClient[leaseholdv1.GetHealthRequest, leaseholdv1.ServerHealth](
+			httpClient,
+			baseURL+ClusterServiceGetHealthProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("GetHealth")),
+			connect.WithClientOptions(opts...),
+		),
+		saveBackup: connect.NewClient[leaseholdv1.SaveBackupRequest, leaseholdv1.SaveBackupResponse](
+			httpClient,
+			baseURL+ClusterServiceSaveBackupProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("SaveBackup")),
+			connect.WithClientOptions(opts...),
+		),
+		collectDebug: connect.NewClient[leaseholdv1.CollectDebugRequest, leaseholdv1.CollectDebugResponse](
+			httpClient,
+			baseURL+ClusterServiceCollectDebugProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("CollectDebug")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // clusterServiceClient implements ClusterServiceClient.
 type clusterServiceClient struct {
-	getStatus *connect.Client[leaseholdv1.GetStatusRequest, leaseholdv1.Status]
-	listPeers *connect.Client[leaseholdv1.ListPeersRequest, leaseholdv1.ListPeersResponse]
+	getStatus          *connect.Client[leaseholdv1.GetStatusRequest, leaseholdv1.Status]
+	listPeers          *connect.Client[leaseholdv1.ListPeersRequest, leaseholdv1.ListPeersResponse]
+	initCluster        *connect.Client[leaseholdv1.InitClusterRequest, leaseholdv1.InitClusterResponse]
+	addPeer            *connect.Client[leaseholdv1.AddPeerRequest, leaseholdv1.Peer]
+	promotePeer        *connect.Client[leaseholdv1.PromotePeerRequest, leaseholdv1.Peer]
+	removePeer         *connect.Client[leaseholdv1.RemovePeerRequest, leaseholdv1.RemovePeerResponse]
+	transferLeadership *connect.Client[leaseholdv1.TransferLeadershipRequest, leaseholdv1.TransferLeadershipResponse]
+	getHealth          *connect.Client[leaseholdv1.GetHealthRequest, leaseholdv1.ServerHealth]
+	saveBackup         *connect.Client[leaseholdv1.SaveBackupRequest, leaseholdv1.SaveBackupResponse]
+	collectDebug       *connect.Client[leaseholdv1.CollectDebugRequest, leaseholdv1.CollectDebugResponse]
 }
 
 // GetStatus calls leasehold.v1.ClusterService.GetStatus.
@@ -165,6 +285,70 @@ func (c *clusterServiceClient) ListPeers(ctx context.Context, req *leaseholdv1.L
 	return nil, err
 }
 
+// InitCluster calls leasehold.v1.ClusterService.InitCluster.
+func (c *clusterServiceClient) InitCluster(ctx context.Context, req *leaseholdv1.InitClusterRequest) (*leaseholdv1.InitClusterResponse, error) {
+	response, err := c.initCluster.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// AddPeer calls leasehold.v1.ClusterService.AddPeer.
+func (c *clusterServiceClient) AddPeer(ctx context.Context, req *leaseholdv1.AddPeerRequest) (*leaseholdv1.Peer, error) {
+	response, err := c.addPeer.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// PromotePeer calls leasehold.v1.ClusterService.PromotePeer.
+func (c *clusterServiceClient) PromotePeer(ctx context.Context, req *leaseholdv1.PromotePeerRequest) (*leaseholdv1.Peer, error) {
+	response, err := c.promotePeer.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// RemovePeer calls leasehold.v1.ClusterService.RemovePeer.
+func (c *clusterServiceClient) RemovePeer(ctx context.Context, req *leaseholdv1.RemovePeerRequest) (*leaseholdv1.RemovePeerResponse, error) {
+	response, err := c.removePeer.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// TransferLeadership calls leasehold.v1.ClusterService.TransferLeadership.
+func (c *clusterServiceClient) TransferLeadership(ctx context.Context, req *leaseholdv1.TransferLeadershipRequest) (*leaseholdv1.TransferLeadershipResponse, error) {
+	response, err := c.transferLeadership.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// GetHealth calls leasehold.v1.ClusterService.GetHealth.
+func (c *clusterServiceClient) GetHealth(ctx context.Context, req *leaseholdv1.GetHealthRequest) (*leaseholdv1.ServerHealth, error) {
+	response, err := c.getHealth.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// SaveBackup calls leasehold.v1.ClusterService.SaveBackup.
+func (c *clusterServiceClient) SaveBackup(ctx context.Context, req *leaseholdv1.SaveBackupRequest) (*connect.ServerStreamForClient[leaseholdv1.SaveBackupResponse], error) {
+	return c.saveBackup.CallServerStream(ctx, connect.NewRequest(req))
+}
+
+// CollectDebug calls leasehold.v1.ClusterService.CollectDebug.
+func (c *clusterServiceClient) CollectDebug(ctx context.Context, req *leaseholdv1.CollectDebugRequest) (*connect.ServerStreamForClient[leaseholdv1.CollectDebugResponse], error) {
+	return c.collectDebug.CallServerStream(ctx, connect.NewRequest(req))
+}
+
 // ClusterServiceHandler is an implementation of the leasehold.v1.ClusterService service.
 type ClusterServiceHandler interface {
 	// GetStatus answers from the asked server's own state, without the leader,
@@ -172,6 +356,29 @@ type ClusterServiceHandler interface {
 	GetStatus(context.Context, *leaseholdv1.GetStatusRequest) (*leaseholdv1.Status, error)
 	// ListPeers lists the Raft configuration as the asked server knows it.
 	ListPeers(context.Context, *leaseholdv1.ListPeersRequest) (*leaseholdv1.ListPeersResponse, error)
+	// InitCluster forms a cluster from servers that were started without
+	// --bootstrap-expect: once, when the asked server and all that it sees agree.
+	InitCluster(context.Context, *leaseholdv1.InitClusterRequest) (*leaseholdv1.InitClusterResponse, error)
+	// AddPeer lets a server into the Raft group, as a non-voter: it is promoted
+	// when it has caught up.
+	AddPeer(context.Context, *leaseholdv1.AddPeerRequest) (*leaseholdv1.Peer, error)
+	// PromotePeer makes a caught-up non-voter a voter without waiting for it to
+	// have been so for a while.
+	PromotePeer(context.Context, *leaseholdv1.PromotePeerRequest) (*leaseholdv1.Peer, error)
+	// RemovePeer takes a server out of the Raft group for good: its data
+	// directory cannot come back.
+	RemovePeer(context.Context, *leaseholdv1.RemovePeerRequest) (*leaseholdv1.RemovePeerResponse, error)
+	// TransferLeadership hands the leadership to another voter.
+	TransferLeadership(context.Context, *leaseholdv1.TransferLeadershipRequest) (*leaseholdv1.TransferLeadershipResponse, error)
+	// GetHealth is what the asked server measures of itself: disk, log, clock,
+	// gossip. It works without a leader.
+	GetHealth(context.Context, *leaseholdv1.GetHealthRequest) (*leaseholdv1.ServerHealth, error)
+	// SaveBackup streams the whole state, taken at one log index after a
+	// linearizable read, in the format of package raftstore/backup.
+	SaveBackup(context.Context, *leaseholdv1.SaveBackupRequest, *connect.ServerStream[leaseholdv1.SaveBackupResponse]) error
+	// CollectDebug streams files about the asked server for a time: goroutines,
+	// recent log lines, members, Raft, settings without secrets.
+	CollectDebug(context.Context, *leaseholdv1.CollectDebugRequest, *connect.ServerStream[leaseholdv1.CollectDebugResponse]) error
 }
 
 // NewClusterServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -193,12 +400,76 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		connect.WithSchema(clusterServiceMethods.ByName("ListPeers")),
 		connect.WithHandlerOptions(opts...),
 	)
+	clusterServiceInitClusterHandler := connect.NewUnaryHandlerSimple(
+		ClusterServiceInitClusterProcedure,
+		svc.InitCluster,
+		connect.WithSchema(clusterServiceMethods.ByName("InitCluster")),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServiceAddPeerHandler := connect.NewUnaryHandlerSimple(
+		ClusterServiceAddPeerProcedure,
+		svc.AddPeer,
+		connect.WithSchema(clusterServiceMethods.ByName("AddPeer")),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServicePromotePeerHandler := connect.NewUnaryHandlerSimple(
+		ClusterServicePromotePeerProcedure,
+		svc.PromotePeer,
+		connect.WithSchema(clusterServiceMethods.ByName("PromotePeer")),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServiceRemovePeerHandler := connect.NewUnaryHandlerSimple(
+		ClusterServiceRemovePeerProcedure,
+		svc.RemovePeer,
+		connect.WithSchema(clusterServiceMethods.ByName("RemovePeer")),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServiceTransferLeadershipHandler := connect.NewUnaryHandlerSimple(
+		ClusterServiceTransferLeadershipProcedure,
+		svc.TransferLeadership,
+		connect.WithSchema(clusterServiceMethods.ByName("TransferLeadership")),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServiceGetHealthHandler := connect.NewUnaryHandlerSimple(
+		ClusterServiceGetHealthProcedure,
+		svc.GetHealth,
+		connect.WithSchema(clusterServiceMethods.ByName("GetHealth")),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServiceSaveBackupHandler := connect.NewServerStreamHandlerSimple(
+		ClusterServiceSaveBackupProcedure,
+		svc.SaveBackup,
+		connect.WithSchema(clusterServiceMethods.ByName("SaveBackup")),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServiceCollectDebugHandler := connect.NewServerStreamHandlerSimple(
+		ClusterServiceCollectDebugProcedure,
+		svc.CollectDebug,
+		connect.WithSchema(clusterServiceMethods.ByName("CollectDebug")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/leasehold.v1.ClusterService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case ClusterServiceGetStatusProcedure:
 			clusterServiceGetStatusHandler.ServeHTTP(w, r)
 		case ClusterServiceListPeersProcedure:
 			clusterServiceListPeersHandler.ServeHTTP(w, r)
+		case ClusterServiceInitClusterProcedure:
+			clusterServiceInitClusterHandler.ServeHTTP(w, r)
+		case ClusterServiceAddPeerProcedure:
+			clusterServiceAddPeerHandler.ServeHTTP(w, r)
+		case ClusterServicePromotePeerProcedure:
+			clusterServicePromotePeerHandler.ServeHTTP(w, r)
+		case ClusterServiceRemovePeerProcedure:
+			clusterServiceRemovePeerHandler.ServeHTTP(w, r)
+		case ClusterServiceTransferLeadershipProcedure:
+			clusterServiceTransferLeadershipHandler.ServeHTTP(w, r)
+		case ClusterServiceGetHealthProcedure:
+			clusterServiceGetHealthHandler.ServeHTTP(w, r)
+		case ClusterServiceSaveBackupProcedure:
+			clusterServiceSaveBackupHandler.ServeHTTP(w, r)
+		case ClusterServiceCollectDebugProcedure:
+			clusterServiceCollectDebugHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -214,6 +485,38 @@ func (UnimplementedClusterServiceHandler) GetStatus(context.Context, *leaseholdv
 
 func (UnimplementedClusterServiceHandler) ListPeers(context.Context, *leaseholdv1.ListPeersRequest) (*leaseholdv1.ListPeersResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("leasehold.v1.ClusterService.ListPeers is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) InitCluster(context.Context, *leaseholdv1.InitClusterRequest) (*leaseholdv1.InitClusterResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("leasehold.v1.ClusterService.InitCluster is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) AddPeer(context.Context, *leaseholdv1.AddPeerRequest) (*leaseholdv1.Peer, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("leasehold.v1.ClusterService.AddPeer is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) PromotePeer(context.Context, *leaseholdv1.PromotePeerRequest) (*leaseholdv1.Peer, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("leasehold.v1.ClusterService.PromotePeer is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) RemovePeer(context.Context, *leaseholdv1.RemovePeerRequest) (*leaseholdv1.RemovePeerResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("leasehold.v1.ClusterService.RemovePeer is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) TransferLeadership(context.Context, *leaseholdv1.TransferLeadershipRequest) (*leaseholdv1.TransferLeadershipResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("leasehold.v1.ClusterService.TransferLeadership is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) GetHealth(context.Context, *leaseholdv1.GetHealthRequest) (*leaseholdv1.ServerHealth, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("leasehold.v1.ClusterService.GetHealth is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) SaveBackup(context.Context, *leaseholdv1.SaveBackupRequest, *connect.ServerStream[leaseholdv1.SaveBackupResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("leasehold.v1.ClusterService.SaveBackup is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) CollectDebug(context.Context, *leaseholdv1.CollectDebugRequest, *connect.ServerStream[leaseholdv1.CollectDebugResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("leasehold.v1.ClusterService.CollectDebug is not implemented"))
 }
 
 // KeyspaceServiceClient is a client for the leasehold.v1.KeyspaceService service.
@@ -425,6 +728,9 @@ type PartitionServiceClient interface {
 	RetryPartition(context.Context, *leaseholdv1.RetryPartitionRequest) (*leaseholdv1.Partition, error)
 	// Locate tells which partition a key belongs to and who owns it.
 	Locate(context.Context, *leaseholdv1.LocateRequest) (*leaseholdv1.Partition, error)
+	// ExplainPartition tells why a partition is as it is: why this owner or why
+	// none, why it moved last, what comes next.
+	ExplainPartition(context.Context, *leaseholdv1.ExplainPartitionRequest) (*leaseholdv1.Explanation, error)
 }
 
 // NewPartitionServiceClient constructs a client for the leasehold.v1.PartitionService service. By
@@ -468,16 +774,23 @@ func NewPartitionServiceClient(httpClient connect.HTTPClient, baseURL string, op
 			connect.WithSchema(partitionServiceMethods.ByName("Locate")),
 			connect.WithClientOptions(opts...),
 		),
+		explainPartition: connect.NewClient[leaseholdv1.ExplainPartitionRequest, leaseholdv1.Explanation](
+			httpClient,
+			baseURL+PartitionServiceExplainPartitionProcedure,
+			connect.WithSchema(partitionServiceMethods.ByName("ExplainPartition")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // partitionServiceClient implements PartitionServiceClient.
 type partitionServiceClient struct {
-	listPartitions *connect.Client[leaseholdv1.ListPartitionsRequest, leaseholdv1.ListPartitionsResponse]
-	getPartition   *connect.Client[leaseholdv1.GetPartitionRequest, leaseholdv1.Partition]
-	movePartition  *connect.Client[leaseholdv1.MovePartitionRequest, leaseholdv1.Partition]
-	retryPartition *connect.Client[leaseholdv1.RetryPartitionRequest, leaseholdv1.Partition]
-	locate         *connect.Client[leaseholdv1.LocateRequest, leaseholdv1.Partition]
+	listPartitions   *connect.Client[leaseholdv1.ListPartitionsRequest, leaseholdv1.ListPartitionsResponse]
+	getPartition     *connect.Client[leaseholdv1.GetPartitionRequest, leaseholdv1.Partition]
+	movePartition    *connect.Client[leaseholdv1.MovePartitionRequest, leaseholdv1.Partition]
+	retryPartition   *connect.Client[leaseholdv1.RetryPartitionRequest, leaseholdv1.Partition]
+	locate           *connect.Client[leaseholdv1.LocateRequest, leaseholdv1.Partition]
+	explainPartition *connect.Client[leaseholdv1.ExplainPartitionRequest, leaseholdv1.Explanation]
 }
 
 // ListPartitions calls leasehold.v1.PartitionService.ListPartitions.
@@ -525,6 +838,15 @@ func (c *partitionServiceClient) Locate(ctx context.Context, req *leaseholdv1.Lo
 	return nil, err
 }
 
+// ExplainPartition calls leasehold.v1.PartitionService.ExplainPartition.
+func (c *partitionServiceClient) ExplainPartition(ctx context.Context, req *leaseholdv1.ExplainPartitionRequest) (*leaseholdv1.Explanation, error) {
+	response, err := c.explainPartition.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // PartitionServiceHandler is an implementation of the leasehold.v1.PartitionService service.
 type PartitionServiceHandler interface {
 	ListPartitions(context.Context, *leaseholdv1.ListPartitionsRequest) (*leaseholdv1.ListPartitionsResponse, error)
@@ -536,6 +858,9 @@ type PartitionServiceHandler interface {
 	RetryPartition(context.Context, *leaseholdv1.RetryPartitionRequest) (*leaseholdv1.Partition, error)
 	// Locate tells which partition a key belongs to and who owns it.
 	Locate(context.Context, *leaseholdv1.LocateRequest) (*leaseholdv1.Partition, error)
+	// ExplainPartition tells why a partition is as it is: why this owner or why
+	// none, why it moved last, what comes next.
+	ExplainPartition(context.Context, *leaseholdv1.ExplainPartitionRequest) (*leaseholdv1.Explanation, error)
 }
 
 // NewPartitionServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -575,6 +900,12 @@ func NewPartitionServiceHandler(svc PartitionServiceHandler, opts ...connect.Han
 		connect.WithSchema(partitionServiceMethods.ByName("Locate")),
 		connect.WithHandlerOptions(opts...),
 	)
+	partitionServiceExplainPartitionHandler := connect.NewUnaryHandlerSimple(
+		PartitionServiceExplainPartitionProcedure,
+		svc.ExplainPartition,
+		connect.WithSchema(partitionServiceMethods.ByName("ExplainPartition")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/leasehold.v1.PartitionService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case PartitionServiceListPartitionsProcedure:
@@ -587,6 +918,8 @@ func NewPartitionServiceHandler(svc PartitionServiceHandler, opts ...connect.Han
 			partitionServiceRetryPartitionHandler.ServeHTTP(w, r)
 		case PartitionServiceLocateProcedure:
 			partitionServiceLocateHandler.ServeHTTP(w, r)
+		case PartitionServiceExplainPartitionProcedure:
+			partitionServiceExplainPartitionHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -614,6 +947,118 @@ func (UnimplementedPartitionServiceHandler) RetryPartition(context.Context, *lea
 
 func (UnimplementedPartitionServiceHandler) Locate(context.Context, *leaseholdv1.LocateRequest) (*leaseholdv1.Partition, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("leasehold.v1.PartitionService.Locate is not implemented"))
+}
+
+func (UnimplementedPartitionServiceHandler) ExplainPartition(context.Context, *leaseholdv1.ExplainPartitionRequest) (*leaseholdv1.Explanation, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("leasehold.v1.PartitionService.ExplainPartition is not implemented"))
+}
+
+// RingServiceClient is a client for the leasehold.v1.RingService service.
+type RingServiceClient interface {
+	GetRing(context.Context, *leaseholdv1.GetRingRequest) (*leaseholdv1.Ring, error)
+	// SimulateRing runs the planner on the present leases with workers added or
+	// taken away, until it would move nothing more. It changes nothing.
+	SimulateRing(context.Context, *leaseholdv1.SimulateRingRequest) (*leaseholdv1.Simulation, error)
+}
+
+// NewRingServiceClient constructs a client for the leasehold.v1.RingService service. By default, it
+// uses the Connect protocol with the binary Protobuf Codec, asks for gzipped responses, and sends
+// uncompressed requests. To use the gRPC or gRPC-Web protocols, supply the connect.WithGRPC() or
+// connect.WithGRPCWeb() options.
+//
+// The URL supplied here should be the base URL for the Connect or gRPC server (for example,
+// http://api.acme.com or https://acme.com/grpc).
+func NewRingServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...connect.ClientOption) RingServiceClient {
+	baseURL = strings.TrimRight(baseURL, "/")
+	ringServiceMethods := leaseholdv1.File_ownership_leaseholdv1_leasehold_proto.Services().ByName("RingService").Methods()
+	return &ringServiceClient{
+		getRing: connect.NewClient[leaseholdv1.GetRingRequest, leaseholdv1.Ring](
+			httpClient,
+			baseURL+RingServiceGetRingProcedure,
+			connect.WithSchema(ringServiceMethods.ByName("GetRing")),
+			connect.WithClientOptions(opts...),
+		),
+		simulateRing: connect.NewClient[leaseholdv1.SimulateRingRequest, leaseholdv1.Simulation](
+			httpClient,
+			baseURL+RingServiceSimulateRingProcedure,
+			connect.WithSchema(ringServiceMethods.ByName("SimulateRing")),
+			connect.WithClientOptions(opts...),
+		),
+	}
+}
+
+// ringServiceClient implements RingServiceClient.
+type ringServiceClient struct {
+	getRing      *connect.Client[leaseholdv1.GetRingRequest, leaseholdv1.Ring]
+	simulateRing *connect.Client[leaseholdv1.SimulateRingRequest, leaseholdv1.Simulation]
+}
+
+// GetRing calls leasehold.v1.RingService.GetRing.
+func (c *ringServiceClient) GetRing(ctx context.Context, req *leaseholdv1.GetRingRequest) (*leaseholdv1.Ring, error) {
+	response, err := c.getRing.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// SimulateRing calls leasehold.v1.RingService.SimulateRing.
+func (c *ringServiceClient) SimulateRing(ctx context.Context, req *leaseholdv1.SimulateRingRequest) (*leaseholdv1.Simulation, error) {
+	response, err := c.simulateRing.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// RingServiceHandler is an implementation of the leasehold.v1.RingService service.
+type RingServiceHandler interface {
+	GetRing(context.Context, *leaseholdv1.GetRingRequest) (*leaseholdv1.Ring, error)
+	// SimulateRing runs the planner on the present leases with workers added or
+	// taken away, until it would move nothing more. It changes nothing.
+	SimulateRing(context.Context, *leaseholdv1.SimulateRingRequest) (*leaseholdv1.Simulation, error)
+}
+
+// NewRingServiceHandler builds an HTTP handler from the service implementation. It returns the path
+// on which to mount the handler and the handler itself.
+//
+// By default, handlers support the Connect, gRPC, and gRPC-Web protocols with the binary Protobuf
+// and JSON codecs. They also support gzip compression.
+func NewRingServiceHandler(svc RingServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
+	ringServiceMethods := leaseholdv1.File_ownership_leaseholdv1_leasehold_proto.Services().ByName("RingService").Methods()
+	ringServiceGetRingHandler := connect.NewUnaryHandlerSimple(
+		RingServiceGetRingProcedure,
+		svc.GetRing,
+		connect.WithSchema(ringServiceMethods.ByName("GetRing")),
+		connect.WithHandlerOptions(opts...),
+	)
+	ringServiceSimulateRingHandler := connect.NewUnaryHandlerSimple(
+		RingServiceSimulateRingProcedure,
+		svc.SimulateRing,
+		connect.WithSchema(ringServiceMethods.ByName("SimulateRing")),
+		connect.WithHandlerOptions(opts...),
+	)
+	return "/leasehold.v1.RingService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case RingServiceGetRingProcedure:
+			ringServiceGetRingHandler.ServeHTTP(w, r)
+		case RingServiceSimulateRingProcedure:
+			ringServiceSimulateRingHandler.ServeHTTP(w, r)
+		default:
+			http.NotFound(w, r)
+		}
+	})
+}
+
+// UnimplementedRingServiceHandler returns CodeUnimplemented from all methods.
+type UnimplementedRingServiceHandler struct{}
+
+func (UnimplementedRingServiceHandler) GetRing(context.Context, *leaseholdv1.GetRingRequest) (*leaseholdv1.Ring, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("leasehold.v1.RingService.GetRing is not implemented"))
+}
+
+func (UnimplementedRingServiceHandler) SimulateRing(context.Context, *leaseholdv1.SimulateRingRequest) (*leaseholdv1.Simulation, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("leasehold.v1.RingService.SimulateRing is not implemented"))
 }
 
 // WorkerServiceClient is a client for the leasehold.v1.WorkerService service.
@@ -1000,4 +1445,116 @@ func (UnimplementedSessionServiceHandler) Attach(context.Context, *connect.BidiS
 
 func (UnimplementedSessionServiceHandler) KeepAlive(context.Context, *leaseholdv1.KeepAliveRequest) (*leaseholdv1.KeepAliveResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("leasehold.v1.SessionService.KeepAlive is not implemented"))
+}
+
+// CoordinationServiceClient is a client for the leasehold.v1.CoordinationService service.
+type CoordinationServiceClient interface {
+	// Acquire joins the queue of a lock, semaphore or election and waits until the
+	// session is among its first slots. Called again with the same session it finds
+	// its place, and its token, again.
+	Acquire(context.Context, *leaseholdv1.AcquireRequest) (*leaseholdv1.AcquireResponse, error)
+	// CreateSequential makes a key under the next number of a prefix.
+	CreateSequential(context.Context, *leaseholdv1.CreateSequentialRequest) (*leaseholdv1.CreateSequentialResponse, error)
+}
+
+// NewCoordinationServiceClient constructs a client for the leasehold.v1.CoordinationService
+// service. By default, it uses the Connect protocol with the binary Protobuf Codec, asks for
+// gzipped responses, and sends uncompressed requests. To use the gRPC or gRPC-Web protocols, supply
+// the connect.WithGRPC() or connect.WithGRPCWeb() options.
+//
+// The URL supplied here should be the base URL for the Connect or gRPC server (for example,
+// http://api.acme.com or https://acme.com/grpc).
+func NewCoordinationServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...connect.ClientOption) CoordinationServiceClient {
+	baseURL = strings.TrimRight(baseURL, "/")
+	coordinationServiceMethods := leaseholdv1.File_ownership_leaseholdv1_leasehold_proto.Services().ByName("CoordinationService").Methods()
+	return &coordinationServiceClient{
+		acquire: connect.NewClient[leaseholdv1.AcquireRequest, leaseholdv1.AcquireResponse](
+			httpClient,
+			baseURL+CoordinationServiceAcquireProcedure,
+			connect.WithSchema(coordinationServiceMethods.ByName("Acquire")),
+			connect.WithClientOptions(opts...),
+		),
+		createSequential: connect.NewClient[leaseholdv1.CreateSequentialRequest, leaseholdv1.CreateSequentialResponse](
+			httpClient,
+			baseURL+CoordinationServiceCreateSequentialProcedure,
+			connect.WithSchema(coordinationServiceMethods.ByName("CreateSequential")),
+			connect.WithClientOptions(opts...),
+		),
+	}
+}
+
+// coordinationServiceClient implements CoordinationServiceClient.
+type coordinationServiceClient struct {
+	acquire          *connect.Client[leaseholdv1.AcquireRequest, leaseholdv1.AcquireResponse]
+	createSequential *connect.Client[leaseholdv1.CreateSequentialRequest, leaseholdv1.CreateSequentialResponse]
+}
+
+// Acquire calls leasehold.v1.CoordinationService.Acquire.
+func (c *coordinationServiceClient) Acquire(ctx context.Context, req *leaseholdv1.AcquireRequest) (*leaseholdv1.AcquireResponse, error) {
+	response, err := c.acquire.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// CreateSequential calls leasehold.v1.CoordinationService.CreateSequential.
+func (c *coordinationServiceClient) CreateSequential(ctx context.Context, req *leaseholdv1.CreateSequentialRequest) (*leaseholdv1.CreateSequentialResponse, error) {
+	response, err := c.createSequential.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// CoordinationServiceHandler is an implementation of the leasehold.v1.CoordinationService service.
+type CoordinationServiceHandler interface {
+	// Acquire joins the queue of a lock, semaphore or election and waits until the
+	// session is among its first slots. Called again with the same session it finds
+	// its place, and its token, again.
+	Acquire(context.Context, *leaseholdv1.AcquireRequest) (*leaseholdv1.AcquireResponse, error)
+	// CreateSequential makes a key under the next number of a prefix.
+	CreateSequential(context.Context, *leaseholdv1.CreateSequentialRequest) (*leaseholdv1.CreateSequentialResponse, error)
+}
+
+// NewCoordinationServiceHandler builds an HTTP handler from the service implementation. It returns
+// the path on which to mount the handler and the handler itself.
+//
+// By default, handlers support the Connect, gRPC, and gRPC-Web protocols with the binary Protobuf
+// and JSON codecs. They also support gzip compression.
+func NewCoordinationServiceHandler(svc CoordinationServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
+	coordinationServiceMethods := leaseholdv1.File_ownership_leaseholdv1_leasehold_proto.Services().ByName("CoordinationService").Methods()
+	coordinationServiceAcquireHandler := connect.NewUnaryHandlerSimple(
+		CoordinationServiceAcquireProcedure,
+		svc.Acquire,
+		connect.WithSchema(coordinationServiceMethods.ByName("Acquire")),
+		connect.WithHandlerOptions(opts...),
+	)
+	coordinationServiceCreateSequentialHandler := connect.NewUnaryHandlerSimple(
+		CoordinationServiceCreateSequentialProcedure,
+		svc.CreateSequential,
+		connect.WithSchema(coordinationServiceMethods.ByName("CreateSequential")),
+		connect.WithHandlerOptions(opts...),
+	)
+	return "/leasehold.v1.CoordinationService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case CoordinationServiceAcquireProcedure:
+			coordinationServiceAcquireHandler.ServeHTTP(w, r)
+		case CoordinationServiceCreateSequentialProcedure:
+			coordinationServiceCreateSequentialHandler.ServeHTTP(w, r)
+		default:
+			http.NotFound(w, r)
+		}
+	})
+}
+
+// UnimplementedCoordinationServiceHandler returns CodeUnimplemented from all methods.
+type UnimplementedCoordinationServiceHandler struct{}
+
+func (UnimplementedCoordinationServiceHandler) Acquire(context.Context, *leaseholdv1.AcquireRequest) (*leaseholdv1.AcquireResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("leasehold.v1.CoordinationService.Acquire is not implemented"))
+}
+
+func (UnimplementedCoordinationServiceHandler) CreateSequential(context.Context, *leaseholdv1.CreateSequentialRequest) (*leaseholdv1.CreateSequentialResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("leasehold.v1.CoordinationService.CreateSequential is not implemented"))
 }

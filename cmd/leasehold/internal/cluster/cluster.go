@@ -14,10 +14,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -33,57 +36,158 @@ const ElectionTimeout = 500 * time.Millisecond
 // are not safe for concurrent use.
 type Cluster struct {
 	group   *Group
+	dir     string
 	servers []*Server
 }
 
 // Server is one of them.
 type Server struct {
-	ID, GRPCAddr, HTTPAddr string
+	ServerSpec
+	GRPCAddr, RaftAddr, GossipAddr, HTTPAddr string
 
-	args    []string
+	dataDir string
+	join    string // gossip addresses
+	expect  int    // how many form the cluster; 0: it is added to one
 	logFile string
 	conn    *grpc.ClientConn
 	process *Process
 }
 
-// Start starts n servers with data below dir. It does not wait for a leader.
-// Close the returned cluster's connections with Close; its processes belong
-// to the group.
+// ServerSpec says how a server is started. The zero value of each field but
+// the ID is the usual.
+type ServerSpec struct {
+	ID string
+	// Host has the listeners, on the ports 7400 and following, and nothing else
+	// does. Empty: free ports on loopback.
+	Host string
+	// Wrap and Env are those of its Spec.
+	Wrap, Env []string
+}
+
+// Start starts n servers, on loopback with data below dir. It does not wait
+// for a leader. Close the returned cluster's connections with Close; its
+// processes belong to the group.
 func Start(g *Group, dir string, n int) (*Cluster, error) {
-	ports, err := freePorts(4 * n)
-	if err != nil {
-		return nil, err
+	return StartServers(g, dir, Specs(n))
+}
+
+// Specs are those of n usual servers: s1, s2, …
+func Specs(n int) []ServerSpec {
+	specs := make([]ServerSpec, n)
+	for i := range specs {
+		specs[i].ID = fmt.Sprintf("s%d", i+1)
 	}
-	addr := func(i, k int) string { return "127.0.0.1:" + strconv.Itoa(ports[4*i+k]) }
-	var join []string
-	for i := range n {
-		join = append(join, addr(i, 2))
+	return specs
+}
+
+// StartServers starts servers that form a cluster, each as its spec says.
+func StartServers(g *Group, dir string, specs []ServerSpec) (*Cluster, error) {
+	c := &Cluster{group: g, dir: dir}
+	for _, spec := range specs {
+		if _, err := c.add(spec); err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
 	}
-	c := &Cluster{group: g}
-	for i := range n {
-		s := &Server{ID: fmt.Sprintf("s%d", i+1), GRPCAddr: addr(i, 0), HTTPAddr: addr(i, 3)}
-		data := filepath.Join(dir, s.ID)
-		if err := os.MkdirAll(data, 0o700); err != nil {
-			return nil, fmt.Errorf("create data directory of %s: %w", s.ID, err)
-		}
-		s.logFile = filepath.Join(dir, s.ID+".log")
-		s.args = []string{"server", "--id", s.ID, "--data-dir", data,
-			"--grpc-addr", s.GRPCAddr, "--raft-addr", addr(i, 1), "--gossip-addr", addr(i, 2), "--http-addr", s.HTTPAddr,
-			"--join", strings.Join(join, ","), "--bootstrap-expect", strconv.Itoa(n),
-			"--election-timeout", ElectionTimeout.String()}
-		if s.conn, err = grpc.NewClient(s.GRPCAddr, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
-			return nil, errors.Join(fmt.Errorf("reach %s: %w", s.ID, err), c.Close())
-		}
-		c.servers = append(c.servers, s)
-		if err := c.start(s); err != nil {
+	for _, s := range c.servers {
+		s.join, s.expect = c.gossip(), len(specs)
+		if err := c.Start(s); err != nil {
 			return nil, errors.Join(err, c.Close())
 		}
 	}
 	return c, nil
 }
 
-func (c *Cluster) start(s *Server) (err error) {
-	s.process, err = c.group.Start(Spec{Name: s.ID, Args: s.args, LogFile: s.logFile})
+// Add starts one more server, which forms nothing: it waits until it is let
+// into the cluster.
+func (c *Cluster) Add(spec ServerSpec) (*Server, error) {
+	s, err := c.add(spec)
+	if err != nil {
+		return nil, err
+	}
+	s.join = c.gossip()
+	return s, c.Start(s)
+}
+
+// Forget takes a server that has ended off the list.
+func (c *Cluster) Forget(s *Server) error {
+	c.servers = slices.DeleteFunc(c.servers, func(o *Server) bool { return o == s })
+	return s.conn.Close()
+}
+
+// add puts a server on the list, with addresses and a data directory.
+func (c *Cluster) add(spec ServerSpec) (*Server, error) {
+	s := &Server{ServerSpec: spec, dataDir: filepath.Join(c.dir, spec.ID), logFile: filepath.Join(c.dir, spec.ID+".log")}
+	if err := s.settle(); err != nil {
+		return nil, err
+	}
+	c.servers = append(c.servers, s)
+	return s, nil
+}
+
+// settle gives a server addresses and connects to them.
+func (s *Server) settle() (err error) {
+	host, ports := s.Host, []int{7400, 7401, 7402, 7480}
+	if host == "" {
+		host = "127.0.0.1"
+		if ports, err = FreePorts(len(ports)); err != nil {
+			return err
+		}
+	}
+	for i, addr := range []*string{&s.GRPCAddr, &s.RaftAddr, &s.GossipAddr, &s.HTTPAddr} {
+		*addr = net.JoinHostPort(host, strconv.Itoa(ports[i]))
+	}
+	if s.conn, err = grpc.NewClient(s.GRPCAddr, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
+		return fmt.Errorf("reach %s: %w", s.ID, err)
+	}
+	return nil
+}
+
+// Move gives a server that has ended new addresses, as a pod has after its
+// restart. Servers that are started from now on are told of them, those that
+// run and workers are not.
+func (c *Cluster) Move(s *Server) error {
+	if err := s.conn.Close(); err != nil {
+		return err
+	}
+	if err := s.settle(); err != nil {
+		return err
+	}
+	for _, o := range c.servers {
+		o.join = c.gossip()
+	}
+	return nil
+}
+
+// Wipe empties the data directory of a server that has ended.
+func (c *Cluster) Wipe(s *Server) error {
+	if err := os.RemoveAll(s.dataDir); err != nil {
+		return fmt.Errorf("wipe %s: %w", s.ID, err)
+	}
+	return nil
+}
+
+// gossip addresses of all servers.
+func (c *Cluster) gossip() string {
+	var all []string
+	for _, s := range c.servers {
+		all = append(all, s.GossipAddr)
+	}
+	return strings.Join(all, ",")
+}
+
+// Start starts a server that has ended, as it is. It does not wait until it
+// is ready.
+func (c *Cluster) Start(s *Server) (err error) {
+	if err := os.MkdirAll(s.dataDir, 0o700); err != nil {
+		return fmt.Errorf("create data directory of %s: %w", s.ID, err)
+	}
+	args := []string{"server", "--id", s.ID, "--data-dir", s.dataDir,
+		"--grpc-addr", s.GRPCAddr, "--raft-addr", s.RaftAddr, "--gossip-addr", s.GossipAddr, "--http-addr", s.HTTPAddr,
+		"--join", s.join, "--bootstrap-expect", strconv.Itoa(s.expect), "--election-timeout", ElectionTimeout.String()}
+	if s.Host != "" {
+		args = append(args, "--insecure")
+	}
+	s.process, err = c.group.Start(Spec{Name: s.ID, Args: args, LogFile: s.logFile, Wrap: s.Wrap, Env: s.Env})
 	return err
 }
 
@@ -111,31 +215,47 @@ func (c *Cluster) Addrs() string {
 	return strings.Join(all, ",")
 }
 
-// status asks one server, which answers without the leader.
-func (s *Server) status(ctx context.Context) (*leaseholdv1.Status, error) {
+// Cluster is the service of this very server.
+func (s *Server) Cluster() leaseholdv1.ClusterServiceClient {
+	return leaseholdv1.NewClusterServiceClient(s.conn)
+}
+
+// Conn reaches this very server, whoever leads.
+func (s *Server) Conn() *grpc.ClientConn { return s.conn }
+
+// Status asks one server, which answers without the leader.
+func (s *Server) Status(ctx context.Context) (*leaseholdv1.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	return leaseholdv1.NewClusterServiceClient(s.conn).GetStatus(ctx, &leaseholdv1.GetStatusRequest{})
+	return s.Cluster().GetStatus(ctx, &leaseholdv1.GetStatusRequest{})
 }
 
 // WaitReady returns when every server says that it is ready, or at once when
 // a server has ended.
 func (c *Cluster) WaitReady(ctx context.Context) error {
 	for _, s := range c.servers {
-		for {
-			st, err := s.status(ctx)
-			if err == nil && st.GetReady() {
-				break
-			}
-			if err == nil {
-				err = errors.New(st.GetNotReadyReason())
-			}
-			if werr := s.pause(ctx); werr != nil {
-				return fmt.Errorf("wait for %s to be ready (%w): %w", s.ID, err, werr)
-			}
+		if err := s.WaitReady(ctx); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// WaitReady returns when the server says that it is ready, or at once when it
+// has ended.
+func (s *Server) WaitReady(ctx context.Context) error {
+	for {
+		st, err := s.Status(ctx)
+		if err == nil && st.GetReady() {
+			return nil
+		}
+		if err == nil {
+			err = errors.New(st.GetNotReadyReason())
+		}
+		if werr := s.pause(ctx); werr != nil {
+			return fmt.Errorf("wait for %s to be ready (%w): %w", s.ID, err, werr)
+		}
+	}
 }
 
 // pause waits a moment between two looks at a server.
@@ -154,7 +274,7 @@ func (s *Server) pause(ctx context.Context) error {
 func (c *Cluster) Leader(ctx context.Context) (*Server, error) {
 	for {
 		for _, s := range c.servers {
-			if st, err := s.status(ctx); err == nil && st.GetLeaderId() == s.ID {
+			if st, err := s.Status(ctx); err == nil && st.GetLeaderId() == s.ID {
 				return s, nil
 			}
 		}
@@ -175,21 +295,29 @@ func (c *Cluster) Kill(s *Server) error {
 	return nil
 }
 
+// Terminate ends a server with SIGTERM and waits for its end.
+func (c *Cluster) Terminate(ctx context.Context, s *Server) error {
+	if err := s.process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the end of %s: %w", s.ID, context.Cause(ctx))
+	case <-s.process.Done():
+		return s.process.Err()
+	}
+}
+
 // Restart starts a server that has ended, with its old data and addresses,
 // and waits until it is ready. Should another process have taken one of its
 // ports meanwhile, the start is repeated until ctx ends.
 func (c *Cluster) Restart(ctx context.Context, s *Server) error {
 	for {
-		if err := c.start(s); err != nil {
+		if err := c.Start(s); err != nil {
 			return err
 		}
-		err := c.WaitReady(ctx)
+		err := s.WaitReady(ctx)
 		if err == nil || ctx.Err() != nil {
-			return err
-		}
-		select {
-		case <-s.process.Done():
-		default: // it is another server that ended
 			return err
 		}
 		select {

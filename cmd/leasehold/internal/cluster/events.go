@@ -13,7 +13,7 @@ import (
 // Follower hands every event of a keyspace to a function, once and in order,
 // from when it was made, whichever server dies meanwhile.
 type Follower struct {
-	client   *client.Client
+	client   atomic.Pointer[client.Client]
 	keyspace string
 	each     func(*leaseholdv1.Event)
 	seen     atomic.Uint64 // revision up to which each has been called
@@ -22,15 +22,19 @@ type Follower struct {
 // NewFollower begins at the present revision. each is called by Run's
 // goroutine.
 func NewFollower(ctx context.Context, c *client.Client, keyspace string, each func(*leaseholdv1.Event)) (*Follower, error) {
-	f := &Follower{client: c, keyspace: keyspace, each: each}
+	f := &Follower{keyspace: keyspace, each: each}
+	f.client.Store(c)
 	head, err := f.head(ctx)
 	f.seen.Store(head)
 	return f, err
 }
 
+// Use follows through another client once the present watch breaks.
+func (f *Follower) Use(c *client.Client) { f.client.Store(c) }
+
 // head is the revision of the newest event.
 func (f *Follower) head(ctx context.Context) (uint64, error) {
-	list, err := f.client.Events().ListEvents(ctx, &leaseholdv1.ListEventsRequest{Limit: 1})
+	list, err := f.client.Load().Events().ListEvents(ctx, &leaseholdv1.ListEventsRequest{Limit: 1})
 	if err != nil {
 		return 0, fmt.Errorf("list events: %w", err)
 	}
@@ -51,7 +55,7 @@ func (f *Follower) Run(ctx context.Context) {
 
 // watch reads one watch until it breaks.
 func (f *Follower) watch(ctx context.Context) {
-	stream, err := f.client.Events().WatchEvents(ctx, &leaseholdv1.WatchEventsRequest{AfterRevision: f.seen.Load()})
+	stream, err := f.client.Load().Events().WatchEvents(ctx, &leaseholdv1.WatchEventsRequest{AfterRevision: f.seen.Load()})
 	if err != nil {
 		return
 	}

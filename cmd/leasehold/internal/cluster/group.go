@@ -23,7 +23,12 @@ func NewGroup() (*Group, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find own executable: %w", err)
 	}
-	return &Group{executable: path, children: map[*Process]struct{}{}}, nil
+	return NewGroupOf(path), nil
+}
+
+// NewGroupOf returns a group that starts another binary of Leasehold.
+func NewGroupOf(executable string) *Group {
+	return &Group{executable: executable, children: map[*Process]struct{}{}}
 }
 
 // Start starts a process. After Close it is refused.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 )
 
@@ -16,6 +17,11 @@ type Spec struct {
 	Name string
 	// Args follow the name of this same binary.
 	Args []string
+	// Wrap, when set, is a command that runs the binary in its own place, such
+	// as "ip netns exec NAME": signals must reach the binary under its pid.
+	Wrap []string
+	// Env is added to this process's environment.
+	Env []string
 	// LogFile receives standard error, appended, and standard output too when
 	// Line is nil.
 	LogFile string
@@ -45,8 +51,9 @@ func startProcess(executable string, spec Spec) (*Process, error) {
 	}
 	defer logs.Close() // the child has its own descriptor
 
-	cmd := exec.Command(executable, spec.Args...)
-	cmd.Env = environment()
+	line := slices.Concat(spec.Wrap, []string{executable}, spec.Args)
+	cmd := exec.Command(line[0], line[1:]...)
+	cmd.Env = append(environment(), spec.Env...)
 	cmd.Stderr = logs
 	cmd.SysProcAttr = attributes()
 	p := &Process{Name: spec.Name, cmd: cmd, done: make(chan struct{})}

@@ -25,12 +25,8 @@ func (p *Process) Stop(ctx context.Context) error {
 	poll := time.NewTicker(time.Millisecond)
 	defer poll.Stop()
 	for {
-		stat, err := p.stat()
-		if err != nil {
+		if stopped, err := p.Stopped(); stopped || err != nil {
 			return err
-		}
-		if state := stat[0]; len(state) == 1 && state[0] == 'T' {
-			return nil
 		}
 		select {
 		case <-ctx.Done():
@@ -40,6 +36,15 @@ func (p *Process) Stop(ctx context.Context) error {
 		case <-poll.C:
 		}
 	}
+}
+
+// Stopped says whether the process is stopped, by whomever.
+func (p *Process) Stopped() (bool, error) {
+	stat, err := p.stat()
+	if err != nil {
+		return false, err
+	}
+	return string(stat[0]) == "T", nil
 }
 
 // Continue sends SIGCONT.

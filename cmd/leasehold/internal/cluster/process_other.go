@@ -27,6 +27,9 @@ func (p *Process) Stop(ctx context.Context) error {
 	}
 }
 
+// Stopped is only known on Linux.
+func (p *Process) Stopped() (bool, error) { return false, nil }
+
 // Continue sends SIGCONT.
 func (p *Process) Continue() error { return p.Signal(syscall.SIGCONT) }
 

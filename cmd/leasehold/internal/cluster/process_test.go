@@ -155,7 +155,7 @@ func TestProcessorTimeOfAChild(t *testing.T) {
 }
 
 func TestFreePortsDiffer(t *testing.T) {
-	ports, err := freePorts(24)
+	ports, err := FreePorts(24)
 	if err != nil {
 		t.Fatal(err)
 	}

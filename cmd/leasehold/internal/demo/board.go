@@ -90,10 +90,10 @@ func (b *Board) wakeLocked() {
 
 // Wait returns when cond holds; it is asked again after each record, under
 // the board's lock, and at least every 50 ms for conditions on time.
-func (b *Board) Wait(ctx context.Context, cond func(*view) bool) error {
+func (b *Board) Wait(ctx context.Context, cond func(*View) bool) error {
 	for {
 		b.mu.Lock()
-		ok, changed := cond((*view)(b)), b.changed
+		ok, changed := cond((*View)(b)), b.changed
 		b.mu.Unlock()
 		if ok {
 			return nil
@@ -108,20 +108,36 @@ func (b *Board) Wait(ctx context.Context, cond func(*view) bool) error {
 }
 
 // Look runs fn under the board's lock.
-func (b *Board) Look(fn func(*view)) {
+func (b *Board) Look(fn func(*View)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	fn((*view)(b))
+	fn((*View)(b))
 }
 
-// view is the board while its lock is held.
-type view Board
+// View is the board while its lock is held.
+type View Board
 
-// seen counts the records of a kind that a process has written.
-func (v *view) seen(process string, kind Kind) int { return v.records[process][kind] }
+// Seen counts the records of a kind that a process has written.
+func (v *View) Seen(process string, kind Kind) int { return v.records[process][kind] }
 
-// heldBy are the partitions whose handlers run in a process, by number.
-func (v *view) heldBy(process string) []uint32 {
+// Owner is who ran a partition last.
+func (v *View) Owner(partition uint32) Holding { return v.owners[partition] }
+
+// Owners are those of all partitions.
+func (v *View) Owners() []Holding { return slices.Clone(v.owners) }
+
+// Gate is the token of the last handler that waited at the gate of a
+// partition in a process, 0 if none has.
+func (v *View) Gate(process string, partition uint32) uint64 { return v.gate[process][partition] }
+
+// Returned says whether the handler of a token has returned in a process.
+func (v *View) Returned(process string, token uint64) bool { return v.returned[process][token] }
+
+// Acked is the newest send time of an acknowledged keep-alive of any process.
+func (v *View) Acked() time.Duration { return v.acked }
+
+// HeldBy are the partitions whose handlers run in a process, by number.
+func (v *View) HeldBy(process string) []uint32 {
 	var held []uint32
 	for p := range v.running[process] {
 		held = append(held, p)
@@ -130,9 +146,9 @@ func (v *view) heldBy(process string) []uint32 {
 	return held
 }
 
-// owned says whether the newest owner of every partition runs in one of the
+// Owned says whether the newest owner of every partition runs in one of the
 // processes.
-func (v *view) owned(processes []string) bool {
+func (v *View) Owned(processes []string) bool {
 	for p, o := range v.owners {
 		if !slices.Contains(processes, o.Process) || v.running[o.Process][uint32(p)] != o.Token {
 			return false
@@ -141,9 +157,9 @@ func (v *view) owned(processes []string) bool {
 	return true
 }
 
-// even says whether no process has more than a tenth above the mean, rounded
+// Even says whether no process has more than a tenth above the mean, rounded
 // up, or nothing: then nobody needs to be evened out.
-func (v *view) even(processes []string) bool {
+func (v *View) Even(processes []string) bool {
 	total, n := len(v.owners), len(processes)
 	limit := (11*total + 10*n - 1) / (10 * n)
 	floor := 9 * total / (10 * n)
@@ -155,5 +171,5 @@ func (v *view) even(processes []string) bool {
 	return true
 }
 
-// quiet says whether nothing has moved for a while.
-func (v *view) quiet(d time.Duration) bool { return now()-v.lastMove >= d }
+// Quiet says whether nothing has moved for a while.
+func (v *View) Quiet(d time.Duration) bool { return Now()-v.lastMove >= d }

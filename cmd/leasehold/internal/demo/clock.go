@@ -7,23 +7,42 @@ import (
 	"github.com/leasehold-dev/leasehold/ownership/bootclock"
 )
 
-// now reads a clock that all processes of this machine share: the boot clock
+// Now reads a clock that all processes of this machine share: the boot clock
 // on Linux. Elsewhere the boot clock begins with each process, so the wall
 // clock has to do; nothing but the demo's own evidence depends on it.
-func now() time.Duration {
+func Now() time.Duration {
 	if runtime.GOOS == "linux" {
 		return bootclock.Boot().Now()
 	}
 	return time.Duration(time.Now().UnixNano())
 }
 
-// shared carries a reading of the worker library's clock over to now's.
-func shared(at time.Duration) time.Duration {
+// libraryClock is what a worker's library goes by.
+type libraryClock struct{ bootclock.Clock }
+
+// newLibraryClock is this machine's boot clock, unless another one is given.
+func newLibraryClock(c bootclock.Clock) libraryClock {
+	if c == nil {
+		c = bootclock.Boot()
+	}
+	return libraryClock{c}
+}
+
+// shared carries a reading of the library's clock over to Now's.
+func (c libraryClock) shared(at time.Duration) time.Duration {
+	at = c.right(at)
 	if runtime.GOOS == "linux" {
 		return at
 	}
-	return now() - (processClock.Now() - at)
+	return Now() - (c.right(c.Now()) - at)
 }
 
-// processClock is given to the worker library, so that shared knows it.
-var processClock = bootclock.Boot()
+// right is a reading without the fault of a clock that knows it has one.
+func (c libraryClock) right(at time.Duration) time.Duration {
+	if wrong, ok := c.Clock.(interface {
+		True(time.Duration) time.Duration
+	}); ok {
+		return wrong.True(at)
+	}
+	return at
+}

@@ -5,12 +5,15 @@
 //
 // Promise: the verdict comes from the ledger and from what each worker process
 // wrote to a file of its own, on the one clock that all of them share, never
-// from the servers' table. It is computed by pure functions (tenures,
-// countOverlaps, measure, judge) from what lies on disk when all is over, and
+// from the servers' table. It is computed by pure functions (Tenures,
+// CountOverlaps, measure, judge) from what lies on disk when all is over, and
 // it can fail: without the guard it must.
 //
 // Not promised: that nothing but the demo slows this machine down. A figure in
 // milliseconds is that of this run, here.
+//
+// Held (Config.Hold), the cluster stays up after its verdict, with workers on a
+// stream of their own (Standing) and files that Prometheus can be started on.
 //
 // Goroutines: the driver is one, one more follows the cluster's events, two
 // serve each child process (package cluster). All end before Run returns. A
@@ -34,6 +37,8 @@ type Config struct {
 	Seed       int64
 	NoGuard    bool   // neither claim nor guard: must end in a damaged ledger
 	Keep       bool   // leave ledger, evidence and logs
+	Hold       bool   // after the story, keep the cluster up until ctx ends; with one mode
+	NoStory    bool   // only hold
 	Dir        string // where to work; empty: a new temporary directory
 }
 
@@ -54,6 +59,14 @@ func (c Config) Validate() error {
 	}
 	if len(c.Modes) == 0 {
 		errs = append(errs, errors.New("no mode: want fenced, strict or both"))
+	}
+	switch {
+	case c.Hold && len(c.Modes) > 1:
+		errs = append(errs, errors.New("--hold keeps one cluster: want --fenced or --strict, not both"))
+	case c.Hold && c.NoGuard:
+		errs = append(errs, errors.New("--hold keeps a ledger that is guarded: not with --no-guard"))
+	case c.NoStory && !c.Hold:
+		errs = append(errs, errors.New("--no-story leaves nothing to do: only with --hold"))
 	}
 	return errors.Join(errs...)
 }
@@ -82,11 +95,13 @@ func Run(ctx context.Context, cfg Config, story *Timeline) (Result, error) {
 			err = fmt.Errorf("demo, %s: %w", mode, err)
 			break
 		}
-		story.tell(r)
+		if cfg.NoStory {
+			break
+		}
 		result.OK = result.OK && r.ok()
 		result.Modes = append(result.Modes, r)
 	}
-	interrupted := ctx.Err() != nil
+	interrupted := ctx.Err() != nil && err != nil
 	if cfg.Keep || !result.OK && !cfg.NoGuard && !interrupted {
 		story.Note("ledger, evidence and logs are in %s", dir)
 		return result, err

@@ -17,7 +17,7 @@ func copyEvent(record *Recorder, e *leaseholdv1.Event) {
 		// An event has the leader's wall clock at its proposal, which is before
 		// the drain was sent, so a duration from it never flatters. All servers
 		// share the driver's wall clock here.
-		rec.Kind, rec.At = KindDrain, now()-time.Since(e.GetTime().AsTime())
+		rec.Kind, rec.At = KindDrain, Now()-time.Since(e.GetTime().AsTime())
 	default:
 		return
 	}

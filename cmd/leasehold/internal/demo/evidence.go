@@ -92,7 +92,7 @@ func NewRecorder(dir, process, workerID string, echo io.Writer) (*Recorder, erro
 // The first error is kept for Close.
 func (r *Recorder) Write(rec Record) {
 	if rec.At == 0 {
-		rec.At = now()
+		rec.At = Now()
 	}
 	if rec.Process == "" {
 		rec.Process, rec.Worker = r.process, r.worker

@@ -52,9 +52,9 @@ func TestRecordsWithoutTimeAreStamped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := now()
+	before := Now()
 	rec.Write(Record{Kind: KindJoined})
-	after := now()
+	after := Now()
 	if err := rec.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -120,6 +120,16 @@ func (l *Ledger) Lock(ctx context.Context) (unlock func() error, err error) {
 	return tx.Rollback, nil
 }
 
+// missing counts the orders 1…last of all partitions that are not there.
+func (l *Ledger) missing(ctx context.Context, partitions uint32, last int64) (int, error) {
+	var there int64
+	err := l.db.QueryRowContext(ctx, `SELECT count(*) FROM (SELECT DISTINCT partition, seq FROM orders WHERE seq BETWEEN 1 AND ?)`, last).Scan(&there)
+	if err != nil {
+		return 0, fmt.Errorf("count orders: %w", err)
+	}
+	return int(int64(partitions)*last - there), nil
+}
+
 // WaitFor returns when every partition has order last, or when ctx ends.
 func (l *Ledger) WaitFor(ctx context.Context, partitions uint32, last int64) error {
 	for {

@@ -14,7 +14,7 @@ import (
 )
 
 func stamp(partition uint32, token uint64, owner string) fence.Stamp {
-	return fence.Stamp{Keyspace: keyspace, Partition: partition, Token: fence.Token(token), Owner: owner}
+	return fence.Stamp{Keyspace: Keyspace, Partition: partition, Token: fence.Token(token), Owner: owner}
 }
 
 func openLedger(t *testing.T, file string, guarded bool) *Ledger {

@@ -24,8 +24,8 @@ type Measures struct {
 // not somebody else's: they are no handoffs.
 const causeRestart = "restart"
 
-// measure reads the figures. all must be ordered as tenures returns them.
-func measure(ev Evidence, all []*Tenure) Measures {
+// Measure reads the figures. all must be ordered as Tenures returns them.
+func Measure(ev Evidence, all []*Tenure) Measures {
 	m := Measures{Moves: map[string]int{}}
 	byPartition := map[uint32][]*Tenure{}
 	for _, t := range all {

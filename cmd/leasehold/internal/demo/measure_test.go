@@ -9,7 +9,7 @@ import (
 
 func measured(records ...Record) Measures {
 	ev := evidence(records...)
-	return measure(ev, tenures(ev, threeSeconds, 100*second))
+	return Measure(ev, Tenures(ev, threeSeconds, 100*second))
 }
 
 // run is a start and, a hundredth of a second later, the running handler.

@@ -10,9 +10,9 @@ type Overlaps struct {
 	Examples [][2]*Tenure
 }
 
-// countOverlaps sweeps over contexts that are ordered by partition and start:
+// CountOverlaps sweeps over contexts that are ordered by partition and start:
 // each is compared with those of its partition that have not ended before.
-func countOverlaps(all []*Tenure) Overlaps {
+func CountOverlaps(all []*Tenure) Overlaps {
 	o := Overlaps{Checked: len(all)}
 	var active []*Tenure
 	for _, t := range all {

@@ -104,7 +104,7 @@ func TestOverlaps(t *testing.T) {
 			at("w1.1", 1, KindStart, 5, 10), at("w2.1", 90, KindStart, 5, 11),
 		), Overlaps{Checked: 2, Live: 1}},
 	} {
-		got := countOverlaps(tenures(c.ev, threeSeconds, 100*second))
+		got := CountOverlaps(Tenures(c.ev, threeSeconds, 100*second))
 		got.Examples = nil
 		if got.Checked != c.want.Checked || got.Live != c.want.Live || got.Paused != c.want.Paused {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
@@ -122,7 +122,7 @@ func TestTheSweepMissesNoPair(t *testing.T) {
 			from, p := rng.Float64()*20, uint32(rng.IntN(3))
 			records = append(records, at(process, from, KindStart, p, uint64(i+1)), at(process, from+rng.Float64()*3, KindEnd, p, uint64(i+1)))
 		}
-		all := tenures(evidence(records...), threeSeconds, 100*second)
+		all := Tenures(evidence(records...), threeSeconds, 100*second)
 		want := 0
 		for i, a := range all {
 			for _, b := range all[i+1:] {
@@ -131,7 +131,7 @@ func TestTheSweepMissesNoPair(t *testing.T) {
 				}
 			}
 		}
-		if got := countOverlaps(all); got.Live != want {
+		if got := CountOverlaps(all); got.Live != want {
 			t.Fatalf("seed %d: %d pairs, want %d", seed, got.Live, want)
 		}
 	}

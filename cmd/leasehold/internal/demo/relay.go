@@ -20,6 +20,7 @@ type relay struct {
 	record  *Recorder
 	gate    *gate
 	closing *closing
+	clock   libraryClock
 	log     *slog.Logger
 }
 
@@ -35,7 +36,7 @@ func (r *relay) handle(ctx context.Context, l *worker.Lease) error {
 	defer arrival.Stop()
 	closed := r.closing.closed
 	for wrote := false; ; {
-		wait := r.source.Due(l.Partition(), next) - now()
+		wait := r.source.Due(l.Partition(), next) - Now()
 		if r.closing.over(next) {
 			wait, closed = time.Hour, nil // nothing left to do but to keep the partition
 		}
@@ -100,16 +101,16 @@ func (r *relay) note(l *worker.Lease, rec Record) {
 func (r *relay) observer() *worker.Observer {
 	return &worker.Observer{
 		ContextStart: func(l *worker.Lease, at time.Duration) {
-			r.note(l, Record{Kind: KindStart, At: shared(at)})
+			r.note(l, Record{Kind: KindStart, At: r.clock.shared(at)})
 		},
 		ContextEnd: func(l *worker.Lease, cause error, at time.Duration) {
-			r.note(l, Record{Kind: KindEnd, At: shared(at), Cause: fmt.Sprint(cause)})
+			r.note(l, Record{Kind: KindEnd, At: r.clock.shared(at), Cause: fmt.Sprint(cause)})
 		},
 		HandlerReturn: func(l *worker.Lease, err error, at time.Duration) {
-			r.note(l, Record{Kind: KindReturn, At: shared(at), Cause: words(err)})
+			r.note(l, Record{Kind: KindReturn, At: r.clock.shared(at), Cause: words(err)})
 		},
 		KeepAliveAcked: func(sent time.Duration) {
-			r.record.Write(Record{Kind: KindAck, Sent: shared(sent)})
+			r.record.Write(Record{Kind: KindAck, Sent: r.clock.shared(sent)})
 		},
 	}
 }

@@ -2,7 +2,6 @@ package demo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -38,16 +37,16 @@ func (d *driver) step(ctx context.Context, s Step) error {
 // join adds a worker and waits until it has its share.
 func (d *driver) join(ctx context.Context, id string) error {
 	d.story.Step("%s joins", id)
-	before, began := d.snapshot(), now()
-	m, err := d.fleet.start(id)
+	before, began := d.snapshot(), Now()
+	m, err := d.Fleet.Start(id)
 	if err != nil {
 		return err
 	}
-	err = d.board.Wait(ctx, func(v *view) bool { return v.seen(m.process.Name, KindRunning) > 0 })
+	err = d.Board.Wait(ctx, func(v *View) bool { return v.Seen(m.Process.Name, KindRunning) > 0 })
 	if err != nil {
 		return fmt.Errorf("wait until %s is given a partition: %w", id, err)
 	}
-	if err := d.fleet.owned(ctx, true, 300*time.Millisecond); err != nil {
+	if err := d.Fleet.Owned(ctx, true, 300*time.Millisecond); err != nil {
 		return err
 	}
 	d.story.Moves(d.moves(before, began))
@@ -57,16 +56,13 @@ func (d *driver) join(ctx context.Context, id string) error {
 
 // leave has a worker hand over everything and end.
 func (d *driver) leave(ctx context.Context, id string) error {
-	m := d.fleet.alive[id]
+	m := d.Fleet.Member(id)
 	d.story.Step("%s leaves", d.describe(m))
-	before, began := d.snapshot(), now()
-	if err := m.process.Send(sayLeave); err != nil {
+	before, began := d.snapshot(), Now()
+	if err := d.Fleet.Leave(ctx, m); err != nil {
 		return err
 	}
-	if err := d.fleet.ended(ctx, m); err != nil {
-		return err
-	}
-	if err := d.fleet.owned(ctx, true, 0); err != nil {
+	if err := d.Fleet.Owned(ctx, true, 0); err != nil {
 		return err
 	}
 	d.story.Moves(d.moves(before, began))
@@ -76,35 +72,35 @@ func (d *driver) leave(ctx context.Context, id string) error {
 // killLeader ends the leading server, watches what moves, and brings the
 // server back.
 func (d *driver) killLeader(ctx context.Context) error {
-	if err := d.fleet.owned(ctx, true, 500*time.Millisecond); err != nil {
+	if err := d.Fleet.Owned(ctx, true, 500*time.Millisecond); err != nil {
 		return err
 	}
-	leader, err := d.cluster.Leader(ctx)
+	leader, err := d.Cluster.Leader(ctx)
 	if err != nil {
 		return err
 	}
 	d.story.Step("kill -9 of %s, which leads", leader.ID)
-	before, killed := d.snapshot(), now()
-	d.record.Write(Record{At: killed, Kind: KindLeaderKill})
-	if err := d.cluster.Kill(leader); err != nil {
+	before, killed := d.snapshot(), Now()
+	d.Record.Write(Record{At: killed, Kind: KindLeaderKill})
+	if err := d.Cluster.Kill(leader); err != nil {
 		return err
 	}
-	if err := d.board.Wait(ctx, func(v *view) bool { return v.acked >= killed }); err != nil {
+	if err := d.Board.Wait(ctx, func(v *View) bool { return v.Acked() >= killed }); err != nil {
 		return fmt.Errorf("wait for a keep-alive after the leader's death: %w", err)
 	}
-	d.story.Note("a keep-alive is acknowledged again after %s", rounded(now()-killed))
-	next, err := d.cluster.Leader(ctx)
+	d.story.Note("a keep-alive is acknowledged again after %s", rounded(Now()-killed))
+	next, err := d.Cluster.Leader(ctx)
 	if err != nil {
 		return err
 	}
-	if err := d.cluster.Restart(ctx, leader); err != nil {
+	if err := d.Cluster.Restart(ctx, leader); err != nil {
 		return err
 	}
 	// Whoever would have been thought dead is so by now.
 	if err := d.sleepUntil(ctx, killed+ttl+time.Second/2); err != nil {
 		return err
 	}
-	d.record.Write(Record{Kind: KindLeaderSettled})
+	d.Record.Write(Record{Kind: KindLeaderSettled})
 	moves := d.moves(before, killed)
 	d.story.Note("%s leads, %s is back as a follower; %d partitions moved", next.ID, leader.ID, len(moves))
 	d.story.Moves(moves)
@@ -113,14 +109,14 @@ func (d *driver) killLeader(ctx context.Context) error {
 
 // crash ends a worker with SIGKILL.
 func (d *driver) crash(ctx context.Context, id string) error {
-	m := d.fleet.alive[id]
+	m := d.Fleet.Member(id)
 	d.story.Step("kill -9 of %s", d.describe(m))
 	before := d.snapshot()
-	at, err := d.fleet.kill(ctx, m)
+	at, err := d.Fleet.Kill(ctx, m)
 	if err != nil {
 		return err
 	}
-	if err := d.fleet.owned(ctx, false, 0); err != nil {
+	if err := d.Fleet.Owned(ctx, false, 0); err != nil {
 		return err
 	}
 	d.story.Moves(d.moves(before, at))
@@ -131,47 +127,45 @@ func (d *driver) crash(ctx context.Context, id string) error {
 // TTL, and lets it go on. Nobody is stopped inside a transaction: the driver
 // holds the ledger's write lock at that moment.
 func (d *driver) zombie(ctx context.Context, id string, pick uint64) error {
-	if err := d.fleet.owned(ctx, false, 200*time.Millisecond); err != nil {
+	if err := d.Fleet.Owned(ctx, false, 200*time.Millisecond); err != nil {
 		return err
 	}
-	m := d.fleet.alive[id]
+	m := d.Fleet.Member(id)
 	var held []uint32
-	d.board.Look(func(v *view) { held = v.heldBy(m.process.Name) })
+	d.Board.Look(func(v *View) { held = v.HeldBy(m.Process.Name) })
 	if len(held) == 0 {
 		return fmt.Errorf("%s holds no partition", id)
 	}
 	p := held[pick%uint64(len(held))]
-	token, stopped, before, err := d.freeze(ctx, m, p)
+	who, before := d.describe(m), d.snapshot()
+	token, stopped, err := d.Fleet.Freeze(ctx, m, p, d.Ledger)
 	if err != nil {
 		return err
 	}
-	err = d.board.Wait(ctx, func(v *view) bool { o := v.owners[p]; return o.Token > token && o.Wrote })
+	d.story.Step("SIGSTOP of %s: orders/%d is about to be written under token %d", who, p, token)
+	err = d.Board.Wait(ctx, func(v *View) bool { o := v.Owner(p); return o.Token > token && o.Wrote })
 	if err != nil {
 		return fmt.Errorf("wait for the next owner of orders/%d: %w", p, err)
 	}
 	d.story.Moves(d.moves(before, stopped))
 	var owner Holding
-	d.board.Look(func(v *view) { owner = v.owners[p] })
+	d.Board.Look(func(v *View) { owner = v.Owner(p) })
 	d.story.Note("orders/%d: %s writes under token %d", p, owner.Worker, owner.Token)
 	if err := d.sleepUntil(ctx, stopped+ttl+time.Second/2); err != nil {
 		return err
 	}
 	d.story.Step("SIGCONT of %s: its handler goes on with token %d", id, token)
-	if err := m.process.Send(fmt.Sprintf("%s %d", sayOpen, p)); err != nil {
+	if err := d.Fleet.Thaw(m, p); err != nil {
 		return err
 	}
-	if err := m.process.Continue(); err != nil {
-		return err
-	}
-	d.fleet.mark(KindContinue, m)
-	err = d.board.Wait(ctx, func(v *view) bool {
-		return v.returned[m.process.Name][token]
+	err = d.Board.Wait(ctx, func(v *View) bool {
+		return v.Returned(m.Process.Name, token)
 	})
 	if err != nil {
 		return fmt.Errorf("wait for the end of the stopped handler: %w", err)
 	}
 	var rejected int
-	d.board.Look(func(v *view) { rejected = v.seen(m.process.Name, KindRejected) })
+	d.Board.Look(func(v *View) { rejected = v.Seen(m.Process.Name, KindRejected) })
 	if rejected > 0 {
 		d.story.Note("%d of its writes are rejected: the ledger has seen a higher token", rejected)
 	} else {
@@ -180,29 +174,9 @@ func (d *driver) zombie(ctx context.Context, id string, pick uint64) error {
 	return nil
 }
 
-// freeze brings a handler to the gate and stops its process there.
-func (d *driver) freeze(ctx context.Context, m *member, p uint32) (token uint64, at time.Duration, before []Holding, err error) {
-	if err := m.process.Send(fmt.Sprintf("%s %d", sayArm, p)); err != nil {
-		return 0, 0, nil, err
-	}
-	err = d.board.Wait(ctx, func(v *view) bool { token = v.gate[m.process.Name][p]; return token != 0 })
-	if err != nil {
-		return 0, 0, nil, fmt.Errorf("wait for the handler of orders/%d at the gate: %w", p, err)
-	}
-	unlock, err := d.ledger.Lock(ctx)
-	if err != nil {
-		return 0, 0, nil, err
-	}
-	defer func() { err = errors.Join(err, unlock()) }()
-	d.story.Step("SIGSTOP of %s: orders/%d is about to be written under token %d", d.describe(m), p, token)
-	before = d.snapshot()
-	at = d.fleet.mark(KindStop, m)
-	return token, at, before, m.process.Stop(ctx)
-}
-
 // rolling restarts the workers one by one under their old ids.
 func (d *driver) rolling(ctx context.Context, ids []string) error {
-	if err := d.fleet.owned(ctx, true, 500*time.Millisecond); err != nil {
+	if err := d.Fleet.Owned(ctx, true, 500*time.Millisecond); err != nil {
 		return err
 	}
 	d.story.Step("rolling restart of %s", strings.Join(ids, ", "))
@@ -215,22 +189,22 @@ func (d *driver) rolling(ctx context.Context, ids []string) error {
 }
 
 func (d *driver) restart(ctx context.Context, id string) error {
-	m := d.fleet.alive[id]
-	before, began := d.snapshot(), d.fleet.mark(KindRestart, m)
-	if err := d.fleet.terminate(ctx, m); err != nil {
+	m := d.Fleet.Member(id)
+	before, began := d.snapshot(), d.Fleet.Mark(KindRestart, m)
+	if err := d.Fleet.Terminate(ctx, m); err != nil {
 		return err
 	}
-	if _, err := d.fleet.start(id); err != nil {
+	if _, err := d.Fleet.Start(id); err != nil {
 		return err
 	}
-	err := d.fleet.owned(ctx, false, 0)
-	d.record.Write(Record{Kind: KindRestarted, Process: m.process.Name, Worker: id})
+	err := d.Fleet.Owned(ctx, false, 0)
+	d.Record.Write(Record{Kind: KindRestarted, Process: m.Process.Name, Worker: id})
 	if err != nil {
 		return err
 	}
 	moves := d.moves(before, began)
 	strangers := slices.DeleteFunc(slices.Clone(moves), func(m Move) bool { return m.To.Worker == m.From.Worker })
-	d.story.Note("%s is back after %s with %d partitions, %d went elsewhere", id, rounded(now()-began), len(moves)-len(strangers), len(strangers))
+	d.story.Note("%s is back after %s with %d partitions, %d went elsewhere", id, rounded(Now()-began), len(moves)-len(strangers), len(strangers))
 	d.story.Moves(strangers)
 	return nil
 }
@@ -240,14 +214,14 @@ func (d *driver) sleepUntil(ctx context.Context, at time.Duration) error {
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-time.After(at - now()):
+	case <-time.After(at - Now()):
 		return nil
 	}
 }
 
 // snapshot is who runs what.
 func (d *driver) snapshot() (owners []Holding) {
-	d.board.Look(func(v *view) { owners = slices.Clone(v.owners) })
+	d.Board.Look(func(v *View) { owners = v.Owners() })
 	return owners
 }
 
@@ -263,18 +237,18 @@ func (d *driver) moves(before []Holding, began time.Duration) []Move {
 }
 
 // describe names a worker and what it holds.
-func (d *driver) describe(m *member) string {
+func (d *driver) describe(m *Member) string {
 	var n int
-	d.board.Look(func(v *view) { n = len(v.heldBy(m.process.Name)) })
-	return fmt.Sprintf("%s (pid %d, %d partitions)", m.id, m.process.Pid(), n)
+	d.Board.Look(func(v *View) { n = len(v.HeldBy(m.Process.Name)) })
+	return fmt.Sprintf("%s (pid %d, %d partitions)", m.ID, m.Process.Pid(), n)
 }
 
 // holdings is how many partitions each worker runs.
 func (d *driver) holdings() string {
 	var parts []string
-	for _, name := range d.fleet.processes() {
+	for _, name := range d.Fleet.Processes() {
 		id, _, _ := strings.Cut(name, ".")
-		d.board.Look(func(v *view) { parts = append(parts, fmt.Sprintf("%s %d", id, len(v.heldBy(name)))) })
+		d.Board.Look(func(v *View) { parts = append(parts, fmt.Sprintf("%s %d", id, len(v.HeldBy(name)))) })
 	}
 	return strings.Join(parts, ", ")
 }

@@ -53,10 +53,10 @@ type tenureKey struct {
 	token     uint64
 }
 
-// tenures reads all contexts out of the evidence, ordered by partition and
+// Tenures reads all contexts out of the evidence, ordered by partition and
 // start. Those without an end lasted until their process died, else until
 // end, which is when the evidence was closed.
-func tenures(ev Evidence, d Deadlines, end time.Duration) []*Tenure {
+func Tenures(ev Evidence, d Deadlines, end time.Duration) []*Tenure {
 	var all []*Tenure
 	stops, deaths := stopsAndDeaths(ev[DriverProcess], end)
 	for _, process := range slices.Sorted(maps.Keys(ev)) {

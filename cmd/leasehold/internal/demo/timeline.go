@@ -19,7 +19,7 @@ type Timeline struct {
 
 // NewTimeline starts the clock of the story.
 func NewTimeline(w io.Writer, terminal bool) *Timeline {
-	return &Timeline{w: w, terminal: terminal, start: now()}
+	return &Timeline{w: w, terminal: terminal, start: Now()}
 }
 
 const (
@@ -44,8 +44,15 @@ func (t *Timeline) Good(format string, args ...any) { t.line(green, "✓ ", form
 // Bad is a broken promise.
 func (t *Timeline) Bad(format string, args ...any) { t.line(red, "✗ ", format, args...) }
 
+// Text is told as it is: what people may want to copy.
+func (t *Timeline) Text(text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, _ = fmt.Fprint(t.w, text) // a story nobody can hear any more
+}
+
 func (t *Timeline) line(colour, mark, format string, args ...any) {
-	at := fmt.Sprintf("%6.2fs ", (now() - t.start).Seconds())
+	at := fmt.Sprintf("%6.2fs ", (Now() - t.start).Seconds())
 	text := mark + fmt.Sprintf(format, args...)
 	t.mu.Lock()
 	defer t.mu.Unlock()

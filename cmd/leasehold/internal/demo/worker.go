@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/leasehold-dev/leasehold/metrics"
+	"github.com/leasehold-dev/leasehold/ownership/bootclock"
 	"github.com/leasehold-dev/leasehold/ownership/worker"
 )
 
@@ -34,17 +36,28 @@ const (
 	sayLeave = "leave" // leave cleanly, for good
 )
 
+// Surroundings of a worker process.
+type Surroundings struct {
+	In  io.Reader // the driver's words
+	Out io.Writer // copies of the evidence
+	Log *slog.Logger
+	// Clock is what the worker library goes by; nil: this machine's.
+	Clock bootclock.Clock
+	// Metrics is where the worker library counts; nil: nowhere.
+	Metrics *metrics.Worker
+}
+
 // RunWorker is a worker process of the demo. It runs until ctx is done (a
 // restart is expected), it is told to leave, or its input ends, which means
-// that the driver is gone. Each record of its evidence is copied to out.
+// that the driver is gone. Each record of its evidence is copied to Out.
 //
 // It starts one goroutine, which reads in and ends with it or the process.
-func RunWorker(ctx context.Context, raw string, in io.Reader, out io.Writer, log *slog.Logger) (err error) {
+func RunWorker(ctx context.Context, raw string, at Surroundings) (err error) {
 	var cfg WorkerConfig
 	if err := json.Unmarshal([]byte(raw), &cfg); err != nil {
 		return fmt.Errorf("parse worker configuration: %w", err)
 	}
-	record, err := NewRecorder(cfg.Evidence, cfg.Process, cfg.ID, out)
+	record, err := NewRecorder(cfg.Evidence, cfg.Process, cfg.ID, at.Out)
 	if err != nil {
 		return err
 	}
@@ -55,12 +68,13 @@ func RunWorker(ctx context.Context, raw string, in io.Reader, out io.Writer, log
 	}
 	defer func() { err = errors.Join(err, ledger.Close()) }()
 
-	r := &relay{id: cfg.ID, source: &cfg.Source, ledger: ledger, record: record, closing: newClosing(), log: log}
+	r := &relay{id: cfg.ID, source: &cfg.Source, ledger: ledger, record: record, closing: newClosing(), clock: newLibraryClock(at.Clock), log: at.Log}
 	r.gate = newGate(func(partition uint32, token uint64) {
 		record.Write(Record{Kind: KindGate, Partition: partition, Token: token})
 	})
 	w, err := worker.Join(ctx, worker.Config{
-		Servers: cfg.Servers, ID: cfg.ID, Logger: log, Clock: processClock, Observer: r.observer(), Version: "demo",
+		Servers: cfg.Servers, ID: cfg.ID, Logger: at.Log, Clock: r.clock.Clock, Observer: r.observer(), Version: "demo",
+		Metrics: at.Metrics,
 	})
 	if err != nil {
 		return fmt.Errorf("join: %w", err)
@@ -68,9 +82,9 @@ func RunWorker(ctx context.Context, raw string, in io.Reader, out io.Writer, log
 	ctx, gone := context.WithCancelCause(ctx)
 	defer gone(nil)
 	go func() {
-		r.listen(in, func() {
+		r.listen(at.In, func() {
 			if err := w.Leave(ctx); err != nil {
-				log.Error("leave", "error", err)
+				at.Log.Error("leave", "error", err)
 			}
 		})
 		gone(errors.New("driver is gone"))

@@ -40,6 +40,7 @@ type Exit struct {
 	Code   int  // as a shell has it: 128 + signal for a signal
 	Signal int  // 0 if none
 	Killed bool // at a deadline
+	Left   int  // processes that were left behind and could not be killed
 }
 
 // hands is the sidecar's end of the keeper. Its methods may be called from any
@@ -142,7 +143,7 @@ func (h *hands) take(r report) {
 		delete(h.children, r.Child)
 	case r.Op == opExited:
 		delete(h.children, r.Child)
-		c.exit = Exit{Code: r.Code, Signal: r.Signal, Killed: r.Killed}
+		c.exit = Exit{Code: r.Code, Signal: r.Signal, Killed: r.Killed, Left: r.Left}
 		close(c.done)
 	}
 	if answer := h.answers[r.Seq]; answer != nil {

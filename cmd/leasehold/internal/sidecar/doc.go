@@ -1,5 +1,7 @@
 // Package sidecar makes a worker of any command, for programs in languages that
-// have no Leasehold library: `leasehold run` and `leasehold hold`.
+// have no Leasehold library: `leasehold run` and `leasehold hold`. A Guard does the
+// same for one command under any session that somebody keeps alive, such as that
+// of a lock.
 //
 //	sidecar ──requests──▶ keeper ──parent of──▶ CMD, CMD, …
 //	   │     ◀─reports──

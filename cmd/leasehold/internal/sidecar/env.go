@@ -66,7 +66,7 @@ func withEnv(base []string, set ...string) []string {
 
 // own are all variables that this package sets: what a sidecar inherited from
 // another one must not be taken for its own.
-var own = []string{envKeyspace, envPartitions, envPartition, envToken, envRange, envTTL, envTTLMs, envOwner, envSocket, childMark}
+var own = []string{envKeyspace, envPartitions, envPartition, envToken, envRange, envTTL, envTTLMs, envOwner, envSocket, childMark, envLockKey, envLockRevision, envSession}
 
 // without takes variables out of an environment.
 func without(base []string, names []string) []string {

@@ -299,13 +299,14 @@ func (k *keeper) kill(due []*command) {
 // of it is left: then the lease may go.
 func (k *keeper) bury(c *command, reaped bool, status syscall.WaitStatus) {
 	killGroup(c.pid)
-	strays := 0
+	strays, undead := 0, 0
 	for until := k.clock.Now() + buryFor; ; {
 		left := k.leftovers(c)
 		if len(left) == 0 {
 			break
 		}
 		if k.clock.Now() >= until {
+			undead = len(left)
 			k.out.put(report{Op: opNote, Child: c.id, Error: fmt.Sprintf("%d processes could not be killed, such as %d", len(left), left[0])})
 			break
 		}
@@ -324,7 +325,7 @@ func (k *keeper) bury(c *command, reaped bool, status syscall.WaitStatus) {
 	}
 	delete(k.commands, c.id)
 	k.mu.Unlock()
-	r := report{Op: opExited, Child: c.id, Code: status.ExitStatus(), Killed: c.killed}
+	r := report{Op: opExited, Child: c.id, Code: status.ExitStatus(), Killed: c.killed, Left: undead}
 	if status.Signaled() {
 		r.Signal = int(status.Signal())
 		r.Code = 128 + r.Signal

@@ -36,7 +36,7 @@ const (
 	opStarted = "started" // Child, Pid
 	opFailed  = "failed"  // Child, Code, Error: it could not be started
 	opHeld    = "held"    // a hold has been carried out
-	opExited  = "exited"  // Child, Code, Signal, Killed
+	opExited  = "exited"  // Child, Code, Signal, Killed, Left
 	opNote    = "note"    // Error: something that a person should know
 )
 
@@ -49,6 +49,7 @@ type report struct {
 	Code   int
 	Signal int
 	Killed bool // at a deadline, by the keeper
+	Left   int  // processes that could not be killed
 	Error  string
 }
 

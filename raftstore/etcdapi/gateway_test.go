@@ -1,0 +1,215 @@
+package etcdapi
+
+import (
+	"bufio"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/leasehold-dev/leasehold/raftstore/state"
+)
+
+func b64(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
+
+// httpOf serves a server's HTTP half.
+func httpOf(t *testing.T, s *testServer) *httptest.Server {
+	t.Helper()
+	srv := httptest.NewServer(s.api.HTTPHandler())
+	t.Cleanup(srv.Close)
+	return srv
+}
+
+func postJSON(t *testing.T, srv *httptest.Server, path, body string) (int, http.Header, map[string]any) {
+	t.Helper()
+	resp, err := srv.Client().Post(srv.URL+path, "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode, resp.Header, decode(t, resp.Body)
+}
+
+func decode(t *testing.T, r io.Reader) (m map[string]any) {
+	t.Helper()
+	if err := json.NewDecoder(r).Decode(&m); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func at(m any, path ...any) any {
+	for _, p := range path {
+		switch p := p.(type) {
+		case string:
+			object, _ := m.(map[string]any)
+			m = object[p]
+		case int:
+			list, _ := m.([]any)
+			if p >= len(list) {
+				return nil
+			}
+			m = list[p]
+		}
+	}
+	return m
+}
+
+func TestJSONGateway(t *testing.T) {
+	c := startCluster(t, 3, options{})
+	srv := httpOf(t, c.follower(t))
+	code, _, m := postJSON(t, srv, "/v3/kv/put", `{"key":"`+b64("k")+`","value":"`+b64("v\x00")+`"}`)
+	if code != http.StatusOK || at(m, "header", "revision") != "2" {
+		t.Fatalf("%d %v", code, m)
+	}
+	code, _, m = postJSON(t, srv, "/v3/kv/range", `{"key":"`+b64("k")+`"}`)
+	if code != http.StatusOK || at(m, "kvs", 0, "value") != b64("v\x00") || at(m, "kvs", 0, "create_revision") != "2" || at(m, "count") != "1" {
+		t.Errorf("%d %v", code, m)
+	}
+	code, _, m = postJSON(t, srv, "/v3/kv/txn", `{"compare":[{"key":"`+b64("k")+`","target":"CREATE","result":"EQUAL","create_revision":"2"}],
+		"success":[{"request_put":{"key":"`+b64("k")+`","value":"`+b64("w")+`"}}]}`)
+	if code != http.StatusOK || at(m, "succeeded") != true {
+		t.Errorf("%d %v", code, m)
+	}
+	code, _, m = postJSON(t, srv, "/v3/kv/put", `{}`)
+	if code != http.StatusBadRequest || at(m, "message") != "etcdserver: key is not provided" || at(m, "code") != 3.0 {
+		t.Errorf("%d %v", code, m)
+	}
+	code, _, m = postJSON(t, srv, "/v3/cluster/member/list", `{}`)
+	if members, _ := at(m, "members").([]any); code != http.StatusOK || len(members) != 3 {
+		t.Errorf("%d %v", code, m)
+	}
+	code, _, m = postJSON(t, srv, "/v3/maintenance/status", `{}`)
+	if code != http.StatusOK || at(m, "version") != etcdVersion {
+		t.Errorf("%d %v", code, m)
+	}
+}
+
+func TestLocksAndElectionsOverJSON(t *testing.T) {
+	c := startCluster(t, 1, options{})
+	srv := httpOf(t, c.leader(t))
+	code, _, m := postJSON(t, srv, "/v3/lease/grant", `{"TTL":"600"}`)
+	lease, _ := at(m, "ID").(string)
+	if code != http.StatusOK || lease == "" {
+		t.Fatalf("%d %v", code, m)
+	}
+	code, header, m := postJSON(t, srv, "/v3/lock/lock", `{"name":"`+b64("L")+`","lease":"`+lease+`"}`)
+	if code != http.StatusOK || at(m, "key") == nil || header.Get("Grpc-Metadata-"+TokenKey) == "" {
+		t.Errorf("%d %v %v", code, header, m)
+	}
+	if code, _, m := postJSON(t, srv, "/v3/lock/unlock", `{"key":"`+at(m, "key").(string)+`"}`); code != http.StatusOK {
+		t.Errorf("%d %v", code, m)
+	}
+	code, _, m = postJSON(t, srv, "/v3/election/campaign", `{"name":"`+b64("E")+`","lease":"`+lease+`","value":"`+b64("me")+`"}`)
+	if code != http.StatusOK || at(m, "leader", "rev") == nil {
+		t.Fatalf("%d %v", code, m)
+	}
+	leader, _ := json.Marshal(at(m, "leader"))
+	code, _, m = postJSON(t, srv, "/v3/election/leader", `{"name":"`+b64("E")+`"}`)
+	if code != http.StatusOK || at(m, "kv", "value") != b64("me") {
+		t.Errorf("%d %v", code, m)
+	}
+	stream, err := srv.Client().Post(srv.URL+"/v3/election/observe", "application/json", strings.NewReader(`{"name":"`+b64("E")+`"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Body.Close()
+	if m := decode(t, stream.Body); at(m, "result", "kv", "value") != b64("me") {
+		t.Errorf("observed %v", m)
+	}
+	if code, _, m := postJSON(t, srv, "/v3/election/resign", `{"leader":`+string(leader)+`}`); code != http.StatusOK {
+		t.Errorf("%d %v", code, m)
+	}
+	code, _, m = postJSON(t, srv, "/v3/election/leader", `{"name":"`+b64("E")+`"}`)
+	if code == http.StatusOK || at(m, "message") != "election: no leader" {
+		t.Errorf("%d %v", code, m)
+	}
+}
+
+func TestWatchOverJSONStreams(t *testing.T) {
+	c := startCluster(t, 1, options{})
+	srv := httpOf(t, c.leader(t))
+	stream, err := srv.Client().Post(srv.URL+"/v3/watch", "application/json",
+		strings.NewReader(`{"create_request":{"key":"`+b64("k")+`"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Body.Close()
+	lines := bufio.NewReader(stream.Body)
+	line := func() (m map[string]any) {
+		t.Helper()
+		data, err := lines.ReadBytes('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(data, &m); err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	if m := line(); at(m, "result", "created") != true {
+		t.Fatalf("%v", m)
+	}
+	c.put(t, "k", "v", 0)
+	if m := line(); at(m, "result", "events", 0, "kv", "value") != b64("v") {
+		t.Errorf("%v", m)
+	}
+}
+
+func getJSON(t *testing.T, srv *httptest.Server, path string) (int, map[string]any) {
+	t.Helper()
+	resp, err := srv.Client().Get(srv.URL + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode, decode(t, resp.Body)
+}
+
+func TestVersionAndHealth(t *testing.T) {
+	c := startCluster(t, 3, options{})
+	f := c.follower(t)
+	srv := httpOf(t, f)
+	if code, m := getJSON(t, srv, "/version"); code != http.StatusOK || m["etcdserver"] != etcdVersion || m["etcdcluster"] != etcdVersion || m["storage"] == nil {
+		t.Errorf("%d %v", code, m)
+	}
+	healthy := func(path string, want int, health, reason string) {
+		t.Helper()
+		code, m := getJSON(t, srv, path)
+		if code != want || m["health"] != health || m["reason"] != reason {
+			t.Errorf("%s: %d %v, want %d %s %q", path, code, m, want, health, reason)
+		}
+	}
+	healthy("/health", http.StatusOK, "true", "")
+	if resp, err := srv.Client().Post(srv.URL+"/health", "", nil); err != nil || resp.StatusCode != http.StatusMethodNotAllowed || resp.Body.Close() != nil {
+		t.Errorf("%v, %v", resp, err)
+	}
+	c.do(t, &state.SetAlarm{Member: 7, Raised: true})
+	eventually(t, "the alarm here", func() (here bool) {
+		f.store.View(func(s *state.State) { here = len(s.Alarms()) > 0 })
+		return here
+	})
+	healthy("/health", http.StatusServiceUnavailable, "false", "ALARM NOSPACE")
+	healthy("/health?exclude=NOSPACE", http.StatusOK, "true", "")
+	c.do(t, &state.SetAlarm{Member: 7})
+	f.raft.cut()
+	eventually(t, "the loss of the leader", func() bool { id, ok := f.store.LeaderID(); return !ok || id == "" })
+	code, m := getJSON(t, srv, "/health?exclude=NOSPACE")
+	if code != http.StatusServiceUnavailable || m["health"] != "false" || m["reason"] != "RAFT NO LEADER" {
+		t.Errorf("%d %v", code, m)
+	}
+	healthy("/health?serializable=true&exclude=NOSPACE", http.StatusOK, "true", "")
+}
+
+func TestGatewayEndsWithTheServer(t *testing.T) {
+	c := startCluster(t, 1, options{})
+	s := c.leader(t)
+	srv := httpOf(t, s)
+	s.stop()
+	if code, _, m := postJSON(t, srv, "/v3/kv/range", `{"key":"`+b64("k")+`"}`); code == http.StatusOK {
+		t.Errorf("%d %v", code, m)
+	}
+}
