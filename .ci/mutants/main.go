@@ -98,10 +98,11 @@ func try(tree string, m mutant) (verdict, detail string) {
 	if err := os.WriteFile(path, []byte(strings.Replace(string(src), m.old, m.new, 1)), 0o644); err != nil {
 		return "stale", err.Error()
 	}
-	if out, err := goTool(tree, time.Minute*5, "vet", m.pkg); err != nil {
+	dir, pkg := moduleOf(tree, m.pkg)
+	if out, err := goTool(dir, time.Minute*5, "vet", pkg); err != nil {
 		return "unbuilt", out
 	}
-	out, err := goTool(tree, time.Minute*4, "test", "-count=1", "-timeout=180s", "-run", m.pattern, m.pkg)
+	out, err := goTool(dir, time.Minute*4, "test", "-count=1", "-timeout=180s", "-run", m.pattern, pkg)
 	switch {
 	case err == nil && strings.Contains(out, "no tests to run"):
 		return "untested", out
@@ -111,6 +112,18 @@ func try(tree string, m mutant) (verdict, detail string) {
 		return "broken", out
 	}
 	return "caught", ""
+}
+
+// moduleOf finds the module that a package belongs to, which may lie inside
+// another one, and the package's path from there.
+func moduleOf(tree, pkg string) (dir, rel string) {
+	for at := filepath.Clean(pkg); at != "."; at = filepath.Dir(at) {
+		if _, err := os.Stat(filepath.Join(tree, at, "go.mod")); err == nil {
+			rel, _ := filepath.Rel(at, pkg) // both are relative
+			return filepath.Join(tree, at), "./" + rel
+		}
+	}
+	return tree, pkg
 }
 
 func goTool(dir string, limit time.Duration, args ...string) (string, error) {
