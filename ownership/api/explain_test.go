@@ -194,7 +194,10 @@ func TestExplainAtAFollower(t *testing.T) {
 	if verdicts(e) != "w1 owner" || codesOf(e)[0] != "owner_preferred" {
 		t.Errorf("forwarded: %v, %s", codesOf(e), verdicts(e))
 	}
-	eventually(t, "the follower has applied it", func() bool { return len(explainAt(t, follower, "orders", 2, true).GetHistory()) == 1 })
+	eventually(t, "the follower has applied it", func() bool {
+		e, err := pb.NewPartitionServiceClient(follower).ExplainPartition(t.Context(), &pb.ExplainPartitionRequest{Keyspace: "orders", Partition: 2, Stale: true})
+		return err == nil && len(e.GetHistory()) == 1
+	})
 	e = explainAt(t, follower, "orders", 2, true)
 	if len(e.GetCandidates()) > 0 || e.GetPartition().GetOwner() != "w1" || !slices.Equal(codesOf(e), []string{"moved", "no_plan"}) {
 		t.Errorf("stale: %v", e)
