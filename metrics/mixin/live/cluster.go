@@ -85,6 +85,11 @@ func Start(tb testing.TB, o Options) *Cluster {
 		_, err := cl.Keyspaces().CreateKeyspace(ctx, &leaseholdv1.CreateKeyspaceRequest{
 			Name: Keyspace, Partitions: o.Partitions, TtlMs: TTL.Milliseconds(), Takeover: o.Takeover,
 		})
+		if err != nil { // but perhaps only the answer was late
+			if _, missing := cl.Keyspaces().GetKeyspace(ctx, &leaseholdv1.GetKeyspaceRequest{Name: Keyspace}); missing == nil {
+				return nil
+			}
+		}
 		return err
 	})
 	for i := range o.Workers {
@@ -126,7 +131,7 @@ func tempDir(tb testing.TB) string {
 func (c *Cluster) startServers(o Options) {
 	c.tb.Helper()
 	binary := Binary(c.tb)
-	ports := freePorts(c.tb, 4*o.Servers)
+	ports := FreePorts(c.tb, 4*o.Servers)
 	var gossip []string
 	for i := range o.Servers {
 		gossip = append(gossip, ports[4*i+2])
@@ -159,7 +164,7 @@ func (c *Cluster) Client() *client.Client { return c.client }
 // AddWorker starts one more worker and waits until it serves its metrics.
 func (c *Cluster) AddWorker(id string) *Worker {
 	c.tb.Helper()
-	addr := freePorts(c.tb, 1)[0]
+	addr := FreePorts(c.tb, 1)[0]
 	w := &Worker{ID: id, HTTP: addr, Process: newProcess(c.tb, c.dir, id, workerBinary(c.tb), "-servers", c.Addrs(), "-id", id,
 		"-keyspace", Keyspace, "-http-addr", addr, "-ledger", filepath.Join(c.dir, "ledger.db"))}
 	w.Start()

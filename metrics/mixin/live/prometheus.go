@@ -50,7 +50,7 @@ func StartPrometheus(tb testing.TB, c *Cluster, o PrometheusOptions) *Prometheus
 	if o.Scrape == 0 {
 		o.Scrape = 500 * time.Millisecond
 	}
-	addr := freePorts(tb, 1)[0]
+	addr := FreePorts(tb, 1)[0]
 	p := &Prometheus{cluster: c, dir: tempDir(tb), URL: "http://" + addr, options: o}
 	p.write("prometheus.yml", p.config())
 	p.Follow()

@@ -120,7 +120,7 @@ func (p *Prometheus) ask(path string, out any) error {
 	return json.Unmarshal(answer.Data, out)
 }
 
-var quick = http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+var quick = http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
 // get fetches a URL and, unless out is nil, parses its JSON, whatever the code.
 func get(url string, out any) error {

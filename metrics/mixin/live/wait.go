@@ -42,9 +42,9 @@ func Within(within time.Duration, look func() error) error {
 	}
 }
 
-// freePorts finds loopback addresses that are free for TCP and UDP, below the
+// FreePorts finds loopback addresses that are free for TCP and UDP, below the
 // ports that the kernel gives to outgoing connections.
-func freePorts(tb testing.TB, n int) []string {
+func FreePorts(tb testing.TB, n int) []string {
 	tb.Helper()
 	var held []io.Closer
 	defer func() {
