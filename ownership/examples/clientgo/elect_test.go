@@ -95,7 +95,7 @@ func (d *diary) all() []string {
 // until waits for a line.
 func (d *diary) until(t *testing.T, line string) {
 	t.Helper()
-	timeout := time.After(20 * time.Second)
+	timeout := time.After(time.Minute)
 	for {
 		d.mu.Lock()
 		there, added := slices.Contains(d.lines, line), d.added
@@ -131,9 +131,15 @@ func newCandidate(t *testing.T, d *diary, name string) *candidate {
 	return &candidate{Lock: NewLock(shared.keys, Tokens(shared.native.Coordination(), shared.keys, key), key, name, nil), d: d}
 }
 
+// A busy machine may stand still for a second, and no lease ends of that.
+const (
+	leaseDuration = 5 * time.Second
+	retryPeriod   = 250 * time.Millisecond
+)
+
 func (c *candidate) config() Config {
 	return Config{
-		Lock: c.Lock, LeaseDuration: 1500 * time.Millisecond, RenewDeadline: time.Second, RetryPeriod: 100 * time.Millisecond,
+		Lock: c.Lock, LeaseDuration: leaseDuration, RenewDeadline: 4 * time.Second, RetryPeriod: retryPeriod,
 		Lead: func(ctx context.Context, token uint64) {
 			c.tokens = append(c.tokens, token)
 			c.d.write("%s started", c.Identity())
@@ -172,7 +178,7 @@ func TestHandOverOnRelease(t *testing.T) {
 	stopB, doneB := b.stand(t)
 	stopA()
 	// Past its lease: it is renewed as long as the work goes on.
-	b.sees(t, 16)
+	b.sees(t, int(leaseDuration/retryPeriod)+1)
 	d.want(t, "a started")
 	if a.Token() == 0 || b.Token() != 0 {
 		t.Errorf("tokens: a %d, b %d", a.Token(), b.Token())
@@ -198,7 +204,7 @@ func TestHandOverOnRelease(t *testing.T) {
 func (c *candidate) sees(t *testing.T, renewals int) {
 	t.Helper()
 	seen := map[int64]bool{}
-	for limit := time.Now().Add(20 * time.Second); len(seen) <= renewals; <-time.After(10 * time.Millisecond) {
+	for limit := time.Now().Add(time.Minute); len(seen) <= renewals; <-time.After(10 * time.Millisecond) {
 		c.mu.Lock()
 		seen[c.revision] = true
 		c.mu.Unlock()
@@ -260,7 +266,7 @@ func TestStartAndStopCallbacks(t *testing.T) {
 		<-done
 		stop()
 		stop, done = c.stand(t) // the thief does not renew
-		for limit := time.Now().Add(20 * time.Second); len(d.all()) < 5; <-time.After(10 * time.Millisecond) {
+		for limit := time.Now().Add(time.Minute); len(d.all()) < 5; <-time.After(10 * time.Millisecond) {
 			if time.Now().After(limit) {
 				t.Fatal(d.all())
 			}
@@ -283,7 +289,7 @@ func seize(t *testing.T, c *candidate) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.HolderIdentity, r.LeaseDurationSeconds = "thief", 1
+		r.HolderIdentity, r.LeaseDurationSeconds = "thief", int(leaseDuration/time.Second)
 		switch err := thief.Update(t.Context(), *r); {
 		case err == nil:
 			return
