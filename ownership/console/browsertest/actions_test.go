@@ -78,8 +78,10 @@ func commandsRun(t *testing.T, s *live.Server) {
 		{"undrain('w2')", "!store.workers.find(w => w.id === 'w2').draining"},
 	} {
 		do(p, step.call)
+		// It says so for a moment only.
+		p.Eval("(b => new MutationObserver(() => { b.said ??= b.textContent }).observe(b, {childList: true, characterData: true, subtree: true}))(document.querySelector('dialog .cli button'))", nil)
 		p.Click("dialog .cli button")
-		p.Await("the command is on the clipboard, or selected", "/^(Copied|Selected)/.test(document.querySelector('dialog .cli button').textContent)")
+		p.Await("the command is on the clipboard, or selected", "/^(Copied|Selected)/.test(document.querySelector('dialog .cli button').said)")
 		var line string
 		p.Eval("document.querySelector('dialog .cli code').textContent", &line)
 		p.Key(kb.Escape)
@@ -176,6 +178,7 @@ func readOnly(t *testing.T, s *live.Server) {
 
 func takeover(t *testing.T, c *live.Cluster, s *live.Server) {
 	p := open(t, s.HTTP)
+	p.Await("nothing moves any more", atRest)
 	var n int
 	p.Store("store.partitions.owner.indexOf(store.partitions.owners.indexOf('w1'))", &n)
 	if n < 0 {
@@ -227,6 +230,7 @@ func evicts(t *testing.T, s *live.Server) {
 	if state != "live" {
 		t.Fatalf("w3 is %s before it was confirmed", state)
 	}
+	p.Await("the dialog says what will happen", "!!document.querySelector('dialog[open] li:not(.muted)')") // it has its size
 	p.Shot("dialog-evict")
 	p.Key("3")
 	p.Click("dialog button[type=submit]")

@@ -47,6 +47,7 @@ func Open(tb testing.TB, shots string) *Browser {
 		chromedp.ExecPath(path),
 		chromedp.Flag("force-color-profile", "srgb"),
 		chromedp.WindowSize(1440, 900),
+		chromedp.WSURLReadTimeout(time.Minute),
 	)
 	dir, err := os.MkdirTemp("", "leasehold-browser") // it leaves files behind
 	if err != nil {
@@ -177,7 +178,7 @@ func (p *Page) Faults() []string {
 }
 
 // patience bounds one thing that is asked of the browser.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 func (p *Page) do(what string, step chromedp.Action[chromedp.Void]) {
 	p.tb.Helper()

@@ -38,16 +38,21 @@ func (p *Page) Store(expr string, result any) {
 }
 
 // Await waits until an expression is true. what says what is waited for; in the
-// expression store is that of the page.
+// expression store is that of the page. While it cannot be evaluated it is not true
+// yet: an element is missing, or the page is being loaded.
 func (p *Page) Await(what, expr string) {
 	p.tb.Helper()
 	live.Await(p.tb, patience, what, func() error {
-		var got any
-		p.Store(expr, &got)
-		if got != true {
-			return fmt.Errorf("%s is %v", expr, got)
+		ctx, cancel := context.WithTimeout(p.ctx, patience)
+		defer cancel()
+		got, err := chromedp.Run(ctx, chromedp.Evaluate[[]byte](fmt.Sprintf(withStore, expr), chromedp.EvalAwaitPromise))
+		if err == nil && string(got) != "true" {
+			err = fmt.Errorf("is %s", got)
 		}
-		return nil
+		if err != nil {
+			err = fmt.Errorf("%s: %w", expr, err)
+		}
+		return err
 	})
 }
 
@@ -106,7 +111,7 @@ func (p *Page) Frames(span time.Duration) (frames []float64) {
 		const all = []; let last = performance.now(), begin = last;
 		requestAnimationFrame(function tick(now) {
 			all.push(now - last); last = now;
-			now - begin < %d ? requestAnimationFrame(tick) : done(all.slice(1).sort((a, b) => a - b));
+			now - begin < %d || all.length < 2 ? requestAnimationFrame(tick) : done(all.slice(1).sort((a, b) => a - b));
 		});
 	})`, span.Milliseconds()), &frames)
 	return frames

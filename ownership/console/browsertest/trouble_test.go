@@ -127,7 +127,8 @@ func TestAnotherClusterAtTheSameAddress(t *testing.T) {
 	var addr string
 	outer := t
 	t.Run("one", func(t *testing.T) {
-		addr, _ = dev(t, "--keyspace", "one", "--workers", "1", "--partitions", "8")
+		// No port of those that the kernel gives away while nobody listens.
+		addr, _ = dev(t, "--keyspace", "one", "--workers", "1", "--partitions", "8", "--http-addr", live.FreePorts(t, 1)[0])
 		p = open(outer, addr)
 		p.Await("its events", "store.events.some(e => e.keyspace === 'one')")
 	})
