@@ -202,7 +202,12 @@ func copyTree(from, to string) error {
 		if err != nil {
 			return err
 		}
-		return os.WriteFile(filepath.Join(to, rel), b, 0o644)
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		// A script that cannot be run would fail its test whatever the mutant is.
+		return os.WriteFile(filepath.Join(to, rel), b, info.Mode().Perm())
 	})
 }
 
