@@ -143,9 +143,9 @@ func (s *Store) role(ctx context.Context, r *raft.Raft, term uint64) {
 	}
 	log.Info("leading")
 	s.office.Store(time.Now().UnixNano())
-	s.leading.Store(term)
 	s.proposer.setPhase(phaseOpen)
 	s.reads.open(term, raftOffice{s, r})
+	s.leading.Store(term) // whoever is told so finds the office open
 	s.transport.news.open(term, raftOffice{s, r})
 	s.leaderChanged.notify()
 	defer func() {
