@@ -190,6 +190,7 @@ func TestStandingIsBounded(t *testing.T) {
 // had ended.
 type killableTCP struct {
 	tcp
+	ln    net.Listener // held from the choice of its port on
 	mu    sync.Mutex
 	dead  bool
 	close []func() error
@@ -210,12 +211,8 @@ type killableListener struct {
 	k *killableTCP
 }
 
-func (k *killableTCP) Listen(addr string) (net.Listener, error) {
-	l, err := k.tcp.Listen(addr)
-	if err != nil {
-		return nil, err
-	}
-	return killableListener{l, k}, k.keep(l.Close)
+func (k *killableTCP) Listen(string) (net.Listener, error) {
+	return killableListener{k.ln, k}, k.keep(k.ln.Close)
 }
 
 func (l killableListener) Accept() (net.Conn, error) {
@@ -244,26 +241,35 @@ func (k *killableTCP) kill() {
 }
 
 func TestNextLeaderOverTCP(t *testing.T) {
-	// Waiting for the heartbeat timeout takes half a second at least. A machine
-	// with other work may take as long for once, not each time.
-	const limit = 450 * time.Millisecond
+	// Waiting for the heartbeat timeout takes that long at least. A machine with
+	// other work may take as long for once, not each time.
+	const timeout = 2 * time.Second
+	const limit = timeout * 9 / 10
 	best := time.Hour
 	for tries := 0; tries < 4 && best > limit; tries++ {
-		best = min(best, nextLeaderOverTCP(t))
+		best = min(best, nextLeaderOverTCP(t, timeout))
 	}
 	if best > limit {
 		t.Errorf("the next write took %v", best)
 	}
 }
 
-func nextLeaderOverTCP(t *testing.T) time.Duration {
+func nextLeaderOverTCP(t *testing.T, timeout time.Duration) time.Duration {
 	var mu sync.Mutex
 	networks := map[string]*killableTCP{}
-	c := clusterAt(t, 3, func(int) string { return freeAddr(t) }, onDisk, func(s *server, c *Config) {
+	var ln net.Listener // of the server that is made next
+	listen := func(int) string {
+		var err error
+		if ln, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			t.Fatal(err)
+		}
+		return ln.Addr().String()
+	}
+	c := clusterAt(t, 3, listen, onDisk, func(s *server, c *Config) {
 		mu.Lock()
 		defer mu.Unlock()
-		networks[s.id] = &killableTCP{}
-		c.Network = networks[s.id]
+		networks[s.id] = &killableTCP{ln: ln}
+		c.Network, c.ElectionTimeout = networks[s.id], timeout
 	})
 	defer c.stopAll()
 	old := c.leader()
