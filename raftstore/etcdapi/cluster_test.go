@@ -18,8 +18,12 @@ import (
 	"github.com/leasehold-dev/leasehold/raftstore/state"
 )
 
-// electionTimeout of all test clusters.
-const electionTimeout = 300 * time.Millisecond
+// electionTimeout of the test clusters. A leader that hears nobody for half of it
+// steps down, and a busy machine can stand still for some hundred milliseconds.
+const electionTimeout = time.Second
+
+// aloneTimeout is that of a single server, which nobody can depose.
+const aloneTimeout = 100 * time.Millisecond
 
 // network is TCP that can be cut.
 type network struct {
@@ -97,11 +101,13 @@ type options struct {
 	api   func(*Config)
 	store func(*raftstore.Config)
 	level state.Feature // 0: the highest
+	alone bool          // set by startCluster
 }
 
 func startCluster(t testing.TB, n int, o options) *testCluster {
 	t.Helper()
 	c := &testCluster{}
+	o.alone = n == 1
 	var peers []raftstore.Peer
 	for i := range n {
 		s := &testServer{id: fmt.Sprintf("s%d", i+1), raft: &network{ln: listen(t)}, net: &network{ln: listen(t)}}
@@ -154,6 +160,9 @@ func (s *testServer) start(t testing.TB, o options) {
 			}
 			return s.api.Lead(ctx, l)
 		},
+	}
+	if o.alone {
+		cfg.ElectionTimeout = aloneTimeout
 	}
 	if o.store != nil {
 		o.store(&cfg)
@@ -212,9 +221,10 @@ func (s *testServer) kv() pb.KVClient { return pb.NewKVClient(s.conn) }
 // eventually polls a condition of another goroutine's doing.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+	const long = 30 * time.Second
+	for end := time.Now().Add(long); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("waited 10 s for: %s", what)
+			t.Fatalf("waited %v for: %s", long, what)
 		}
 	}
 }
@@ -249,9 +259,9 @@ func (c *testCluster) follower(t testing.TB) *testServer {
 // ready waits until every server knows the leader and how to reach it.
 func (c *testCluster) ready(t testing.TB) {
 	t.Helper()
-	lead := c.leader(t)
 	for _, s := range c.servers {
 		eventually(t, s.id+" knows the leader", func() bool {
+			lead := c.leader(t) // it may be another by now
 			id, ok := s.store.LeaderID()
 			return ok && id == lead.id && (s == lead || s.api.address(id) != "")
 		})
@@ -264,7 +274,7 @@ func (c *testCluster) ready(t testing.TB) {
 
 func testContext(t testing.TB) context.Context {
 	t.Helper()
-	ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(stop)
 	return ctx
 }

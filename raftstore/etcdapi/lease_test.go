@@ -35,7 +35,7 @@ func putWith(t testing.TB, s *testServer, key string, lease int64) {
 }
 
 func revoke(s *testServer, id int64) error {
-	ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()
 	_, err := s.lease().LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: id})
 	return err
@@ -95,7 +95,7 @@ func TestLeasesOnEveryServer(t *testing.T) {
 		if x := timeToLive(t, s, 999); x.TTL != -1 || x.GrantedTTL != 0 || x.ID != 999 || len(x.Keys) > 0 {
 			t.Errorf("%s: time to live of what is none: %v", s.id, x)
 		}
-		if x := timeToLive(t, s, chosen.ID); x.TTL < 98 || x.TTL > 100 || x.GrantedTTL != 100 {
+		if x := timeToLive(t, s, chosen.ID); x.TTL < 90 || x.TTL > 100 || x.GrantedTTL != 100 {
 			t.Errorf("%s: time to live just after the grant: %v", s.id, x)
 		}
 		if err := revoke(s, chosen.ID); err != nil {
@@ -195,11 +195,11 @@ func openWatch(t testing.TB, s *testServer, r *pb.WatchCreateRequest) pb.Watch_W
 func TestO10TimeToLiveWhileItExpires(t *testing.T) {
 	t.Parallel() // it mostly waits
 	c := startCluster(t, 3, options{})
+	start := time.Now()
 	id := grant(t, c.servers[0], 0, 2).ID
 	putWith(t, c.servers[0], "k", id)
-	start := time.Now()
 	over := make([]bool, 3)
-	for time.Since(start) < 10*time.Second && !(over[0] && over[1] && over[2]) {
+	for time.Since(start) < 30*time.Second && !(over[0] && over[1] && over[2]) {
 		for i, s := range c.servers {
 			x := timeToLive(t, s, id)
 			switch {
@@ -207,7 +207,7 @@ func TestO10TimeToLiveWhileItExpires(t *testing.T) {
 				if len(x.Keys) > 0 || x.GrantedTTL != 0 {
 					t.Fatalf("%s: gone, and yet %v", s.id, x)
 				}
-				if time.Since(start) < 1900*time.Millisecond {
+				if time.Since(start) < 2*time.Second {
 					t.Fatalf("%s: gone after %v", s.id, time.Since(start))
 				}
 				over[i] = true

@@ -89,8 +89,10 @@ func TestO62LostRepliesAreAskedForAgain(t *testing.T) {
 	// With a new id there is a stray lease, which holds nothing.
 	next := grant(t, s, 8, 600).ID
 
-	s.loses(t, "a lock", func() bool { return c.pair(t, "L/7") != nil }, func(ctx context.Context, conn *grpc.ClientConn) error {
-		// Whoever gives up while it waits gives up its place: it has the lock at once.
+	// Whoever gives up while it waits gives up its place: it has the lock at once, and
+	// has been told so before its caller goes.
+	had := s.api.queues.Delivered()
+	s.loses(t, "a lock", func() bool { return c.pair(t, "L/7") != nil && s.api.queues.Delivered() > had }, func(ctx context.Context, conn *grpc.ClientConn) error {
 		_, err := v3lockpb.NewLockClient(conn).Lock(ctx, &v3lockpb.LockRequest{Name: []byte("L"), Lease: 7})
 		return err
 	})

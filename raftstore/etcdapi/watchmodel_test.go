@@ -164,7 +164,7 @@ func (s *testStream) hold(held bool) {
 // wait returns what has come when enough says so, or after a long while: then what
 // is missing is for the caller to find.
 func (s *testStream) wait(enough func(got []*pb.WatchResponse) bool) []*pb.WatchResponse {
-	const long = 20 * time.Second
+	const long = time.Minute
 	end := time.Now().Add(long)
 	defer time.AfterFunc(long, s.more.Broadcast).Stop()
 	s.mu.Lock()
