@@ -21,7 +21,7 @@ func atEach(t *testing.T, scenario func(t *testing.T, addrs []string)) {
 		scenario(t, e.Addrs)
 	})
 	t.Run("leasehold", func(t *testing.T) {
-		l := leasehold(t, 3)
+		l := leasehold(t, 3, calm)
 		waitServing(t, l.Addrs)
 		scenario(t, l.Addrs)
 	})

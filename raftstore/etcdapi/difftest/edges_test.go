@@ -152,7 +152,7 @@ func edgeExpiry(t *testing.T, r *Runner) {
 		r.edge(t, methodPut, &pb.PutRequest{Key: []byte(k), Lease: 77})
 	}
 	want := r.gen.Revision + 1
-	must(t, poll(within(t, 15*time.Second), 50*time.Millisecond, func() bool {
+	must(t, poll(within(t, 30*time.Second), 50*time.Millisecond, func() bool {
 		return !slices.ContainsFunc([]*Side{r.a, r.b}, func(s *Side) bool {
 			a := s.Do(t.Context(), &Call{Method: methodRange, Req: &pb.RangeRequest{Key: []byte("x/1")}})
 			return a.Err != nil || a.Resp.(*pb.RangeResponse).Count > 0

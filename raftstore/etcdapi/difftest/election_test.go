@@ -11,7 +11,7 @@ import (
 
 // electionScenario: campaign, observe, proclaim, resign, and the next in line.
 func electionScenario(t *testing.T, addrs []string) {
-	c, ctx := client(t, addrs...), within(t, 30*time.Second)
+	c, ctx := client(t, addrs...), within(t, 60*time.Second)
 	a, b := concurrency.NewElection(session(t, c), "office"), concurrency.NewElection(session(t, c), "office")
 	if _, err := a.Leader(ctx); !errors.Is(err, concurrency.ErrElectionNoLeader) {
 		t.Fatalf("leader of an election without one: %v", err)
@@ -46,7 +46,7 @@ func electionScenario(t *testing.T, addrs []string) {
 // skipped.
 func expect(t *testing.T, seen <-chan *clientv3.GetResponse, value string) {
 	t.Helper()
-	timeout := time.After(10 * time.Second)
+	timeout := time.After(30 * time.Second)
 	for {
 		select {
 		case r, ok := <-seen:
@@ -57,7 +57,7 @@ func expect(t *testing.T, seen <-chan *clientv3.GetResponse, value string) {
 				return
 			}
 		case <-timeout:
-			t.Fatalf("%q was not observed in 10s", value)
+			t.Fatalf("%q was not observed in 30s", value)
 		}
 	}
 }
@@ -65,7 +65,7 @@ func expect(t *testing.T, seen <-chan *clientv3.GetResponse, value string) {
 // resumeScenario: an election goes on from its key, and the winner's
 // session's end elects the next.
 func resumeScenario(t *testing.T, addrs []string) {
-	c, ctx := client(t, addrs...), within(t, 30*time.Second)
+	c, ctx := client(t, addrs...), within(t, 60*time.Second)
 	s := session(t, c)
 	first := concurrency.NewElection(s, "resumed")
 	must(t, first.Campaign(ctx, "one"))

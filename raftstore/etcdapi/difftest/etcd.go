@@ -2,7 +2,6 @@ package difftest
 
 import (
 	"fmt"
-	"net"
 	"net/url"
 	"path/filepath"
 	"time"
@@ -22,15 +21,12 @@ func StartEtcd(dir string, n int) (*Etcd, error) {
 	e := &Etcd{}
 	var cfgs []*embed.Config
 	cluster := ""
+	ports, err := freePorts(2 * n)
+	if err != nil {
+		return nil, err
+	}
 	for i := range n {
-		client, err := freeURL()
-		if err != nil {
-			return nil, err
-		}
-		peer, err := freeURL()
-		if err != nil {
-			return nil, err
-		}
+		client, peer := url.URL{Scheme: "http", Host: ports[2*i]}, url.URL{Scheme: "http", Host: ports[2*i+1]}
 		cfg := embed.NewConfig()
 		cfg.Name = fmt.Sprintf("e%d", i+1)
 		cfg.Dir = filepath.Join(dir, cfg.Name)
@@ -69,13 +65,4 @@ func (e *Etcd) Close() {
 	for _, s := range e.servers {
 		s.Close()
 	}
-}
-
-func freeURL() (url.URL, error) {
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		return url.URL{}, fmt.Errorf("find a free port: %w", err)
-	}
-	defer l.Close()
-	return url.URL{Scheme: "http", Host: l.Addr().String()}, nil
 }

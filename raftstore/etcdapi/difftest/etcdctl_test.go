@@ -42,7 +42,7 @@ func (c *ctl) command(ctx context.Context, addrs []string, args ...string) *exec
 
 // run returns what etcdctl prints, both outputs, and its exit code.
 func (c *ctl) run(ctx context.Context, addrs []string, stdin string, args ...string) (string, int) {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	cmd := c.command(ctx, addrs, append([]string{}, args...)...)
 	cmd.Stdin = strings.NewReader(stdin)
@@ -109,7 +109,7 @@ func TestEtcdctl(t *testing.T) {
 	e, err := StartEtcd(t.TempDir(), 1)
 	must(t, err)
 	t.Cleanup(e.Close)
-	l := leasehold(t, 3)
+	l := leasehold(t, 3, calm)
 	waitServing(t, l.Addrs)
 	judge, ours := newCtl(t, e.Addrs), newCtl(t, l.Addrs)
 	for i, step := range ctlSteps {
@@ -161,7 +161,7 @@ func (c *ctl) start(t *testing.T, args ...string) <-chan string {
 func next(t *testing.T, lines <-chan string, n int) string {
 	t.Helper()
 	var got []string
-	timeout := time.After(15 * time.Second)
+	timeout := time.After(30 * time.Second)
 	for len(got) < n {
 		select {
 		case line, ok := <-lines:
@@ -170,7 +170,7 @@ func next(t *testing.T, lines <-chan string, n int) string {
 			}
 			got = append(got, line)
 		case <-timeout:
-			t.Fatalf("%d lines are to come, but in 15s there were %q", n, got)
+			t.Fatalf("%d lines are to come, but in 30s there were %q", n, got)
 		}
 	}
 	return strings.Join(got, "\n")
@@ -267,7 +267,7 @@ func ctlLock(t *testing.T, c *ctl) {
 		t.Errorf("lock printed %q", key)
 	}
 	second := c.start(t, "lock", "ctl-lock", "--", "echo", "under the lock")
-	must(t, poll(within(t, 10*time.Second), 20*time.Millisecond, func() bool {
+	must(t, poll(within(t, 30*time.Second), 20*time.Millisecond, func() bool {
 		out, _ := c.run(t.Context(), c.addrs, "", "get", "--prefix", "--keys-only", "ctl-lock/")
 		return strings.Count(out, "ctl-lock/") == 2
 	}))
@@ -354,7 +354,7 @@ func ctlMoveLeader(t *testing.T, c *ctl) {
 	if code != 0 || !strings.Contains(out, "Leadership transferred from ") {
 		t.Fatalf("move-leader ended with %d: %s", code, out)
 	}
-	must(t, poll(within(t, 10*time.Second), 50*time.Millisecond, func() bool {
+	must(t, poll(within(t, 30*time.Second), 50*time.Millisecond, func() bool {
 		now, _, _ := c.leader(t)
 		return now == follower
 	}))
@@ -364,7 +364,7 @@ func ctlMoveLeader(t *testing.T, c *ctl) {
 // latter's id.
 func (c *ctl) leader(t *testing.T) (leader, follower, id string) {
 	t.Helper()
-	must(t, poll(within(t, 10*time.Second), 50*time.Millisecond, func() bool {
+	must(t, poll(within(t, 30*time.Second), 50*time.Millisecond, func() bool {
 		out, _ := c.run(t.Context(), c.addrs, "", "endpoint", "status")
 		leader, follower = "", ""
 		for _, line := range strings.Split(strings.TrimSpace(out), "\n") {

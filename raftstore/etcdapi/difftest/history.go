@@ -53,6 +53,12 @@ func newHistory() *history { return &history{start: time.Now()} }
 
 func (h *history) now() int64 { return int64(time.Since(h.start)) }
 
+func (h *history) count() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.records)
+}
+
 func (h *history) add(r record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -50,11 +50,12 @@ type Server struct {
 func StartLeasehold(binary, dir string, n int, flags ...string) (*Leasehold, error) {
 	l := &Leasehold{}
 	var gossip []string
+	all, err := freePorts(4 * n) // at once, so that they differ
+	if err != nil {
+		return nil, err
+	}
 	for i := range n {
-		ports, err := freePorts(4)
-		if err != nil {
-			return nil, err
-		}
+		ports := all[4*i:]
 		s := &Server{ID: "s" + strconv.Itoa(i+1), GRPC: ports[0], HTTP: ports[3], binary: binary, dir: dir}
 		s.args = []string{"server", "--id", s.ID, "--data-dir", filepath.Join(dir, s.ID), "--grpc-addr", ports[0], "--raft-addr", ports[1],
 			"--gossip-addr", ports[2], "--http-addr", ports[3], "--bootstrap-expect", strconv.Itoa(n)}

@@ -22,7 +22,7 @@ func session(t *testing.T, c *clientv3.Client, opts ...concurrency.SessionOption
 
 // mutexScenario: lock, trylock, and the order of those who wait.
 func mutexScenario(t *testing.T, addrs []string) {
-	c, ctx := client(t, addrs...), within(t, 30*time.Second)
+	c, ctx := client(t, addrs...), within(t, 60*time.Second)
 	first := concurrency.NewMutex(session(t, c), "mutex/")
 	must(t, first.Lock(ctx))
 	second := concurrency.NewMutex(session(t, c), "mutex/")
@@ -96,7 +96,7 @@ func excludeScenario(t *testing.T, addrs []string) {
 // lock and fails the waiter that it belongs to. The session hears of it by its
 // next keep-alive.
 func sessionLossScenario(t *testing.T, addrs []string) {
-	c, ctx := client(t, addrs...), within(t, 30*time.Second)
+	c, ctx := client(t, addrs...), within(t, 60*time.Second)
 	owner, waiter, last := session(t, c, concurrency.WithTTL(6)), session(t, c, concurrency.WithTTL(6)), session(t, c)
 	held := concurrency.NewMutex(owner, "loss")
 	must(t, held.Lock(ctx))
@@ -130,7 +130,7 @@ func sessionLossScenario(t *testing.T, addrs []string) {
 // sessionLivesOnScenario: keep-alives carry a lease past its TTL, and a session
 // that was given up by Orphan is not renewed.
 func sessionLivesOnScenario(t *testing.T, addrs []string) {
-	c, ctx := client(t, addrs...), within(t, 30*time.Second)
+	c, ctx := client(t, addrs...), within(t, 60*time.Second)
 	s := session(t, c, concurrency.WithTTL(2))
 	orphan := session(t, c, concurrency.WithTTL(2))
 	_, err := c.Put(ctx, "kept", "", clientv3.WithLease(s.Lease()))

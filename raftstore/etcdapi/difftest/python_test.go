@@ -20,7 +20,7 @@ func TestPython(t *testing.T) {
 	must(t, err)
 	t.Cleanup(e.Close)
 	want := scenarios(t, e.Addrs[0])
-	l := leasehold(t, 3)
+	l := leasehold(t, 3, calm)
 	waitServing(t, l.Addrs)
 	for _, addr := range l.Addrs {
 		if got := scenarios(t, addr); got != want {
