@@ -203,16 +203,6 @@ func of(got []*pb.WatchResponse, id int64) (mine []*pb.WatchResponse) {
 	return mine
 }
 
-// toldUpTo is the last revision that a watch has been told of.
-func toldUpTo(got []*pb.WatchResponse, id int64) (revision int64) {
-	for _, m := range of(got, id) {
-		if !m.Created && !m.Fragment {
-			revision = max(revision, m.Header.Revision)
-		}
-	}
-	return revision
-}
-
 // reached says that a watch has been told an event of a revision.
 func reached(id, revision int64) func([]*pb.WatchResponse) bool {
 	return func(got []*pb.WatchResponse) bool {
