@@ -55,9 +55,8 @@ is_voter() {
 }
 is_gone() { peers | awk -v id="$1" 'NR > 1 { seen = 1 } $1 == id { bad = 1 } END { exit !seen || bad }'; }
 leader() { peers | awk '$2 == "leader" { print $1; exit }'; }
-has_leader() { [[ -n $(leader) ]]; }
 
 # is_ready asks the server itself: it has a leader and has caught up.
 is_ready() {
-  LEASEHOLD_SERVER=$(site_addr "$1" grpc) leasehold status --wait --timeout 2s >/dev/null 2>&1
+  LEASEHOLD_SERVER=$(site_addr "$1" grpc) leasehold status --wait --timeout 5s >/dev/null 2>&1
 }

@@ -24,4 +24,4 @@ for id in $SERVERS; do
   within "the cluster sees $id" lh raft add "$id" --timeout 2s
   within "$id has caught up and is a voter" is_voter "$id"
 done
-lh status
+lh status --wait

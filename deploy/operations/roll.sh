@@ -9,7 +9,9 @@ what=${1:-restart}
 [[ $what == restart || $what == upgrade ]] || die "want restart or upgrade, not $what"
 for id in $SERVERS; do is_ready "$id" || die "$id is not ready: one server down is enough, see leasehold doctor"; done
 
-last=$(leader)
+last=
+leads() { last=$(leader) && [[ -n $last ]]; } # there may be none for a moment
+within "somebody leads" leads
 order=
 for id in $SERVERS; do [[ $id == "$last" ]] || order+=" $id"; done
 for id in $order $last; do
