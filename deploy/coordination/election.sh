@@ -13,6 +13,7 @@ soon "a leads" grep -q '^a ' "$DIR/led"
 leasehold elect "$NAME" b:80 -- sh -c 'echo "b $LEASEHOLD_TOKEN" >>"$DIR/led"; exec sleep 60' 2>/dev/null &
 b=$!
 soon "b stands by" bash -c '[ "$(leasehold kv get "$NAME/" --prefix --count)" = 2 ]'
+soon "the observer saw a" grep -q '^a:80$' "$DIR/seen"
 want "only one leads" 1 "$(wc -l <"$DIR/led")"
 kill "$a" # it steps down when its work has ended
 soon "b leads" grep -q '^b ' "$DIR/led"

@@ -22,7 +22,7 @@ want() {
 soon() {
   local what=$1
   shift
-  for ((i = 0; i < 200; i++)); do
+  for ((i = 0; i < 600; i++)); do
     if "$@" >/dev/null 2>&1; then return; fi
     sleep 0.05
   done

@@ -3,7 +3,7 @@
 # its session, and goes with it: at once when it leaves, after the TTL when it was killed.
 # shellcheck source=deploy/coordination/lib.sh
 . "$(dirname "$0")/lib.sh"
-join() { leasehold session --ttl 2s -- sh -c "leasehold kv put $NAME/$1 up --session \$LEASEHOLD_SESSION >/dev/null; exec sleep 60" 2>/dev/null & }
+join() { leasehold session --ttl 5s -- sh -c "leasehold kv put $NAME/$1 up --session \$LEASEHOLD_SESSION >/dev/null; exec sleep 60" 2>/dev/null & }
 join a
 a=$!
 join b

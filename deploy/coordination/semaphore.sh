@@ -3,8 +3,11 @@
 # shellcheck source=deploy/coordination/lib.sh
 . "$(dirname "$0")/lib.sh"
 mkdir "$DIR/in"
+# The first waits for a second one to come in beside it.
 cat >"$DIR/work" <<'SH'
-: >"$DIR/in/$$"; set -- "$DIR"/in/*; echo $# >>"$DIR/seen"; sleep 0.1; rm "$DIR/in/$$"
+: >"$DIR/in/$$"; set -- "$DIR"/in/*; echo $# >>"$DIR/seen"; if [ $# -ge 2 ]; then : >"$DIR/two"; fi
+for i in $(seq 1000); do if [ -e "$DIR/two" ]; then break; fi; sleep 0.02; done
+sleep 0.1; rm "$DIR/in/$$"
 SH
 for _ in 1 2 3 4; do leasehold semaphore "$NAME" 2 -- sh "$DIR/work" & done
 wait
