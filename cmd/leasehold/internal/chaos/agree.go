@@ -22,7 +22,11 @@ func (r *runner) agree(ctx context.Context) error {
 	}
 	first := ""
 	for i, s := range r.Cluster.Servers() {
-		state, err := stateOf(ctx, s)
+		var state string
+		err := cluster.Persist(ctx, func(ctx context.Context) (err error) {
+			state, err = stateOf(ctx, s)
+			return err
+		})
 		if err != nil {
 			return fmt.Errorf("read the state of %s: %w", s.ID, err)
 		}
