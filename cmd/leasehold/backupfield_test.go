@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"github.com/leasehold-dev/leasehold/ownership/fence/sqlfence"
 	"github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
 	"github.com/leasehold-dev/leasehold/ownership/worker"
+	"github.com/leasehold-dev/leasehold/raftstore/state"
 )
 
 // site is a cluster of real processes that will be backed up.
@@ -55,6 +57,9 @@ func newSiteIn(t *testing.T, dir string, servers int) *site {
 	}
 	t.Cleanup(func() { s.Close() })
 	s.ready(s.Servers()...)
+	waitFor(t, "the feature level that all know", func() bool {
+		return !slices.ContainsFunc(s.Servers(), func(x *cluster.Server) bool { return s.status(x).GetFeatureLevel() < uint32(state.MaxFeature) })
+	})
 	if s.client, err = client.Dial(t.Context(), client.Config{Servers: s.Addrs()}); err != nil {
 		t.Fatal(err)
 	}
@@ -89,22 +94,32 @@ func (s *site) want(code int, args ...string) (stdout, stderr string) {
 	return (&cli{env: map[string]string{"LEASEHOLD_SERVER": s.Addrs()}}).want(s.t, code, args...)
 }
 
-// keyspace makes one, which is acknowledged when it returns.
+// keyspace makes one, which is acknowledged when it returns. If the answer of a
+// try is lost, with a leader's connections or its office, it is there or it is made.
 func (s *site) keyspace(name string, partitions uint32, ttl time.Duration, takeover leaseholdv1.Takeover) error {
-	ctx, cancel := context.WithTimeout(s.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
 	defer cancel()
-	_, err := s.client.Keyspaces().CreateKeyspace(ctx, &leaseholdv1.CreateKeyspaceRequest{
-		Name: name, Partitions: partitions, TtlMs: ttl.Milliseconds(), Takeover: takeover,
-	})
-	return err
+	for lost := false; ; lost = true {
+		_, err := s.client.Keyspaces().CreateKeyspace(ctx, &leaseholdv1.CreateKeyspaceRequest{
+			Name: name, Partitions: partitions, TtlMs: ttl.Milliseconds(), Takeover: takeover,
+		})
+		if lost && leaseholdv1.ReasonOf(err) == leaseholdv1.ReasonExists {
+			return nil
+		}
+		if !errors.Is(err, client.ErrUnknownOutcome) || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 func (s *site) status(x *cluster.Server) *leaseholdv1.Status {
 	s.t.Helper()
-	st, err := x.Status(s.t.Context())
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	var st *leaseholdv1.Status
+	waitFor(s.t, "the status of "+x.ID, func() (ok bool) {
+		var err error
+		st, err = x.Status(s.t.Context())
+		return err == nil
+	})
 	return st
 }
 

@@ -28,7 +28,7 @@ func (s *site) etcd() *clientv3.Client {
 // locked takes a lock, gives it back and tells its token.
 func (s *site) locked(name string) uint64 {
 	s.t.Helper()
-	p := startProgram(s.t, "lock", name, "--wait", "10s", "--server", s.Addrs(), "--", "sh", "-c", `echo "$LEASEHOLD_TOKEN"`)
+	p := startProgram(s.t, "lock", name, "--wait", "1m", "--server", s.Addrs(), "--", "sh", "-c", `echo "$LEASEHOLD_TOKEN"`)
 	var token uint64
 	if _, err := fmt.Fscan(p.stdout, &token); err != nil {
 		s.t.Fatalf("the token of a lock: %v\n%s", err, p.stderr)

@@ -56,7 +56,7 @@ func (s *site) watch(r *leaseholdv1.WatchEventsRequest) string {
 // made, and the guard lets nobody of before in again.
 func TestWorkersGoOnAfterARestore(t *testing.T) {
 	t.Parallel()
-	const hold = 6 * time.Second
+	const hold = 12 * time.Second // what is looked at meanwhile takes its time
 	s := newSite(t, 1)
 	s1 := s.Servers()[0]
 	for ks, takeover := range map[string]leaseholdv1.Takeover{"orders": leaseholdv1.Takeover_TAKEOVER_STRICT, "fenced": leaseholdv1.Takeover_TAKEOVER_FENCED} {
@@ -161,7 +161,7 @@ func TestQuorumLostForGood(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	leader, err := s.Leader(ctx)
 	if err != nil {

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/leasehold-dev/leasehold/raftstore/state"
 )
 
 // A store that has reached its quota is mended with these commands alone.
@@ -16,7 +19,8 @@ func TestFullStoreIsMendedFromTheShell(t *testing.T) {
 		t.Helper()
 		return (&cli{env: env, stdin: stdin}).want(t, code, args...)
 	}
-	want(exitOK, "", "status", "--wait", "--timeout", "20s")
+	want(exitOK, "", "status", "--wait", "--timeout", "1m")
+	eventually(t, env["LEASEHOLD_SERVER"], fmt.Sprintf(`"feature_level": %d`, state.MaxFeature), "status", "-o", "json")
 	big := strings.Repeat("x", 400_000)
 	first, _ := want(exitOK, big, "kv", "put", "big", "-")
 	for tries := 0; ; tries++ {
