@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/leasehold-dev/leasehold/cmd/leasehold/internal/cluster"
 )
 
 // newKeys starts a server for tests of keys and queues. Commands under a lock write
@@ -55,7 +57,7 @@ func TestCoordinationRecipes(t *testing.T) {
 			t.Parallel()
 			cmd := exec.CommandContext(t.Context(), script)
 			cmd.Env = env
-			cmd.WaitDelay = time.Second
+			cmd.WaitDelay = 10 * time.Second
 			began := time.Now()
 			out, err := cmd.CombinedOutput()
 			if err != nil || !strings.Contains(string(out), "ok: ") {
@@ -216,7 +218,7 @@ func TestKeysWithoutALeader(t *testing.T) {
 	t.Parallel()
 	args := []string{"server", "--id", "s1", "--data-dir", filepath.Join(t.TempDir(), "data"), "--bootstrap-expect", "3", "--join", "127.0.0.1:1"}
 	p := startProgram(t, append(args, freePorts...)...)
-	c := &cli{env: map[string]string{"LEASEHOLD_SERVER": grpcAddr(t, p), "LEASEHOLD_TIMEOUT": "300ms"}}
+	c := &cli{env: map[string]string{"LEASEHOLD_SERVER": grpcAddr(t, p), "LEASEHOLD_TIMEOUT": "3s"}}
 	for code, line := range map[int]string{exitUnreachable: "kv get a", exitFailed: "kv put a 1"} { // a put may wait in the server still
 		if _, errOut := c.want(t, code, strings.Fields(line)...); !strings.Contains(errOut, "the cluster has no leader") {
 			t.Errorf("%s: %s", line, errOut)
@@ -285,8 +287,14 @@ func TestKVWatchBeginsAtItsRevision(t *testing.T) {
 func TestKVWatchResumes(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
-	args := []string{"dev", "--keyspace", "unused", "--data-dir", data, "-o", "json"}
-	p := startProgram(t, append(args, freePorts...)...)
+	kept, err := cluster.FreePorts(1) // nobody takes it while the server is down
+	if err != nil {
+		t.Fatal(err)
+	}
+	ports := slices.Clone(freePorts)
+	ports[slices.Index(ports, "--grpc-addr")+1] = fmt.Sprintf("127.0.0.1:%d", kept[0])
+	args := append([]string{"dev", "--keyspace", "unused", "--data-dir", data, "-o", "json"}, ports...)
+	p := startProgram(t, args...)
 	f := &field{t: t, server: devAddr(t, p)}
 	f.want(exitOK, "kv", "put", "w/0", "0")
 	w := f.holding("kv", "watch", "w/", "--prefix", "--rev", "1")
@@ -300,9 +308,7 @@ func TestKVWatchResumes(t *testing.T) {
 	f.until("what was put first", func() bool { return strings.HasSuffix(w.cli.stdout.String(), want.String()) })
 	p.cmd.Process.Kill()
 	p.cmd.Wait()
-	ports := slices.Clone(freePorts)
-	ports[slices.Index(ports, "--grpc-addr")+1] = f.server
-	devAddr(t, startProgram(t, append(args, ports...)...))
+	devAddr(t, startProgram(t, args...))
 	put(2)
 	put(3)
 	f.until("the rest", func() bool { return strings.HasSuffix(w.cli.stdout.String(), want.String()) })
