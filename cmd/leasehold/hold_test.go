@@ -25,7 +25,7 @@ func (p *program) code() int {
 
 func TestHoldEndsWithItsCommandsCode(t *testing.T) {
 	t.Parallel()
-	f := newField(t, 1)
+	f := newField(t, 1, "--ttl", "10s")
 	for script, want := range map[string]int{"exit 0": 0, "exit 7": 7, "kill -9 $$": 137} {
 		if p := f.hold(script); p.code() != want {
 			t.Errorf("%s: exit code %d, want %d\n%s", script, p.code(), want, p.stderr)
@@ -36,7 +36,7 @@ func TestHoldEndsWithItsCommandsCode(t *testing.T) {
 // Standard input, output and arguments are the command's, byte for byte.
 func TestHoldPassesBytesUnchanged(t *testing.T) {
 	t.Parallel()
-	f := newField(t, 1)
+	f := newField(t, 1, "--ttl", "10s")
 	cmd := exec.Command(os.Args[0], "hold", f.keyspace, "--server", f.server, "--", "sh", "-c", `cat; printf %s "$1$NOTE"`, "sh", "\xff\xfe")
 	cmd.Env = append(os.Environ(), asProgramEnv+"=1", "NOTE=\xe9")
 	cmd.Stdin = strings.NewReader("from stdin ")
@@ -50,7 +50,7 @@ func TestHoldPassesBytesUnchanged(t *testing.T) {
 // when the first has ended, at once.
 func TestHoldTakesTurns(t *testing.T) {
 	t.Parallel()
-	f := newField(t, 1)
+	f := newField(t, 1, "--ttl", "10s")
 	first := f.hold(`trap 'say bye; exit 3' TERM; beat first`, "--id", "w1")
 	f.until("the first", func() bool { return len(f.said("first")) > 5 })
 	// Nothing is started, so it can run in this process.
@@ -93,12 +93,12 @@ func TestHoldCreates(t *testing.T) {
 	f.keyspace = "fresh"
 	f.want(exitNotFound, "hold", "fresh", "--wait", "0", "--", "true")
 	for range 2 { // the second finds it
-		if p := f.hold("exit 0", "--create", "--wait", "0", "--ttl", "2s"); p.code() != 0 {
+		if p := f.hold("exit 0", "--create", "--wait", "0", "--ttl", "7s"); p.code() != 0 {
 			t.Errorf("exit code %d\n%s", p.code(), p.stderr)
 		}
 	}
 	out, _ := f.want(exitOK, "keyspace", "show", "fresh")
-	if !strings.Contains(out, "2s") {
+	if !strings.Contains(out, "7s") {
 		t.Errorf("its TTL:\n%s", out)
 	}
 }

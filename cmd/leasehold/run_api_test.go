@@ -172,7 +172,7 @@ func (s *sse) wantNext(name string, partition uint32) (sseEvent, apiLease) {
 // One command for all partitions: it lists, watches, checks, and gives back.
 func TestRunAPI(t *testing.T) {
 	t.Parallel()
-	f := newField(t, 3)
+	f := newField(t, 3, "--ttl", "10s")
 	p, w := f.perWorker("w1", "exec sleep 600")
 	for path, want := range map[string]os.FileMode{w.socket: 0o600, filepath.Dir(w.socket): 0o700} {
 		info, err := os.Stat(path)
@@ -181,7 +181,7 @@ func TestRunAPI(t *testing.T) {
 		}
 	}
 	l := w.leases(3)
-	if l.Keyspace != "jobs" || l.Partitions != 3 || l.Worker != "w1" || l.TTLMs != 2000 || l.Leases[1].Range != "5555555555555556-aaaaaaaaaaaaaaaa" || l.Leases[1].State != "held" {
+	if l.Keyspace != "jobs" || l.Partitions != 3 || l.Worker != "w1" || l.TTLMs != 10_000 || l.Leases[1].Range != "5555555555555556-aaaaaaaaaaaaaaaa" || l.Leases[1].State != "held" {
 		t.Errorf("list %+v", l)
 	}
 	first := l.Leases[0]
@@ -356,7 +356,7 @@ func TestRunFencedLossIsOnlyTold(t *testing.T) {
 // at once.
 func TestRunPerWorkerEndsWithItsCommand(t *testing.T) {
 	t.Parallel()
-	f := newField(t, 2)
+	f := newField(t, 2, "--ttl", "10s")
 	f.want(exitOK, "keyspace", "set", f.keyspace, "--restart-grace", "0s")
 	p, w := f.perWorker("w1", "while ! [ -e "+f.evidence+" ]; do sleep 0.02; done; exit 7")
 	w.leases(2)

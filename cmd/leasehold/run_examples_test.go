@@ -47,7 +47,7 @@ func moveExample(t *testing.T, accepted func() []write, flags []string, example,
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := newField(t, partitions, "--ttl", "5s", "--handoff-timeout", "15s")
+	f := newField(t, partitions, "--ttl", "10s", "--handoff-timeout", "15s")
 	start := func(id string) *program {
 		args := append([]string{"run", "--server", f.server, "--keyspace", f.keyspace, "--id", id, "--log-format", "text"}, flags...)
 		return startProgram(t, append(args, "--", "env", variable, path)...)
@@ -66,12 +66,12 @@ func moveExample(t *testing.T, accepted func() []write, flags []string, example,
 	w1 := start("w1")
 	waitFor(t, "writes of the first", byAll(0))
 	f.owner(partitions-1, "w1")
-	w2 := start("w2")
-	eventually(t, f.server, "w2", "workers", "ls")
 	highest := uint64(0)
 	for _, w := range accepted() {
 		highest = max(highest, w.token)
 	}
+	w2 := start("w2") // from now on it may have some of them
+	eventually(t, f.server, "w2", "workers", "ls")
 	f.want(exitOK, "workers", "drain", "w1")
 	waitFor(t, "writes of the second", byAll(highest))
 	for _, p := range []*program{w1, w2} {

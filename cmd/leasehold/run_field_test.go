@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -105,6 +106,18 @@ func (f *field) said(word string) []line {
 	return slices.DeleteFunc(f.lines(), func(l line) bool { return l.word != word })
 }
 
+// heard waits until the command of each of so many partitions has said a word.
+func (f *field) heard(word string, partitions int) {
+	f.t.Helper()
+	f.until(fmt.Sprintf("%q of %d partitions", word, partitions), func() bool {
+		seen := map[uint64]bool{}
+		for _, l := range f.said(word) {
+			seen[l.partition] = true
+		}
+		return len(seen) == partitions
+	})
+}
+
 // until waits for evidence.
 func (f *field) until(what string, ok func() bool) {
 	f.t.Helper()
@@ -114,15 +127,15 @@ func (f *field) until(what string, ok func() bool) {
 // waitFor waits for what other processes do.
 func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if poll(ctx, 10*time.Millisecond, func() (bool, error) { return ok(), nil }) != nil {
 		t.Fatalf("waited in vain for %s", what)
 	}
 }
 
-// silence waits until no line with the word has come for 300 ms, and returns
-// when the last one was written.
+// silence waits until no line with the word has come for a second, and returns
+// when the last one was written. A shell on a busy machine pauses for a while.
 func (f *field) silence(word string) time.Duration {
 	f.t.Helper()
 	var last time.Duration
@@ -132,7 +145,7 @@ func (f *field) silence(word string) time.Duration {
 			return false
 		}
 		last = all[len(all)-1].at
-		return bootclock.Boot().Now()-last > 300*time.Millisecond
+		return bootclock.Boot().Now()-last > time.Second
 	})
 	return last
 }

@@ -21,7 +21,7 @@ func TestRunGivesEachPartitionACommand(t *testing.T) {
 	p := f.sidecar("w1", `trap 'say done; exit 0' TERM
 echo "$LEASEHOLD_KEYSPACE $LEASEHOLD_PARTITIONS $LEASEHOLD_RANGE $LEASEHOLD_TTL $LEASEHOLD_TTL_MS $LEASEHOLD_OWNER"
 say up; while :; do sleep 0.05; done`, "--prefix", "on")
-	f.until("three commands", func() bool { return len(f.said("up")) == 3 })
+	f.heard("up", 3)
 	tokens := map[uint64]bool{}
 	for _, l := range f.said("up") {
 		out, _ := f.want(exitOK, "partitions", "show", "jobs", strconv.FormatUint(l.partition, 10), "-o", "json")
@@ -68,20 +68,14 @@ func TestRunDrainsWithItsBudget(t *testing.T) {
 	f.sidecar("w1", `if [ $LEASEHOLD_PARTITION = 0 ]; then trap 'say asked; sleep 0.3; say finished; exit 0' TERM
 else trap 'say deaf' TERM; fi
 beat old`)
-	f.until("both commands", func() bool { return len(f.said("old")) > 10 })
+	f.heard("old", 2) // both have set their traps
 	f.owner(0, "w1")
 	f.owner(1, "w1")
 	f.sidecar("w2", "beat new")
 	f.want(exitOK, "workers", "drain", "w1")
 	f.owner(0, "w2")
 	f.owner(1, "w2")
-	f.until("both new commands", func() bool {
-		seen := map[uint64]bool{}
-		for _, l := range f.said("new") {
-			seen[l.partition] = true
-		}
-		return len(seen) == 2
-	})
+	f.heard("new", 2)
 	if len(f.said("asked")) != 1 || len(f.said("finished")) != 1 {
 		t.Errorf("asked %v, finished %v: it has 2 s", f.said("asked"), f.said("finished"))
 	}
@@ -94,7 +88,7 @@ beat old`)
 			last = l.at
 		}
 	}
-	if lived := last - deaf; deaf == 0 || lived < 1300*time.Millisecond || lived > 2500*time.Millisecond {
+	if lived := last - deaf; deaf == 0 || lived < time.Second || lived > 3*time.Second {
 		t.Errorf("a command that ignores SIGTERM lived for %v after it, want about 1.8 s of the 2 s", lived)
 	}
 	f.neverTwo()
@@ -124,8 +118,8 @@ func TestRunCommandThatIsDoneYields(t *testing.T) {
 	t.Parallel()
 	f := newField(t, 1)
 	f.sidecar("w1", "say up; exit 0")
-	f.until("a second start", func() bool { return len(f.said("up")) >= 2 })
-	if ups := f.said("up"); ups[1].at-ups[0].at < 500*time.Millisecond || ups[1].token <= ups[0].token {
+	f.until("a third start", func() bool { return len(f.said("up")) >= 3 })
+	if ups := f.said("up"); ups[2].at-ups[0].at < time.Second || ups[1].token <= ups[0].token || ups[2].token <= ups[1].token {
 		t.Errorf("starts %v", ups)
 	}
 	out, _ := f.want(exitOK, "partitions", "show", f.keyspace, "0")
