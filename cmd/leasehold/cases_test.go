@@ -165,7 +165,7 @@ func TestOddNamesRoundTripOrAreRefused(t *testing.T) {
 // eventuallyMetrics waits until the metrics have each keyspace under its name.
 func eventuallyMetrics(t *testing.T, url string, keyspaces []string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var missing []string
 	err := poll(ctx, 50*time.Millisecond, func() (bool, error) {

@@ -131,7 +131,7 @@ func (c *composition) figures() *promServer {
 
 func (c *composition) command(env []string, name string, args ...string) string {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(os.Environ(), env...)
@@ -184,7 +184,7 @@ func (c *composition) waitFor(service, what string, ok func(clusterStatus) bool)
 	c.t.Helper()
 	var out []byte
 	var err error
-	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); <-time.After(200 * time.Millisecond) {
+	for limit := time.Now().Add(3 * time.Minute); time.Now().Before(limit); <-time.After(200 * time.Millisecond) {
 		if out, err = c.ask(service, "status", "--timeout", "2s", "-o", "json"); err != nil {
 			continue
 		}
@@ -193,7 +193,7 @@ func (c *composition) waitFor(service, what string, ok func(clusterStatus) bool)
 			return last
 		}
 	}
-	c.t.Fatalf("not within a minute, says %s: %s: %v\n%s\n%s", service, what, err, out, c.up("logs", "--tail", "20", "--no-color"))
+	c.t.Fatalf("not within three minutes, says %s: %s: %v\n%s\n%s", service, what, err, out, c.up("logs", "--tail", "20", "--no-color"))
 	return last
 }
 
@@ -293,7 +293,7 @@ func (c *composition) judge() {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	last, err := s.End(ctx)
 	if err != nil {

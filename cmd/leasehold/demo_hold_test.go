@@ -60,16 +60,16 @@ func (p *promServer) get(path string, into any) error {
 	return nil
 }
 
-// until polls for up to half a minute; the last error is what is missing.
+// until polls for up to two minutes; the last error is what is missing.
 func (p *promServer) until(what string, ok func() error) bool {
 	p.t.Helper()
 	var err error
-	for limit := time.Now().Add(30 * time.Second); time.Now().Before(limit); <-time.After(200 * time.Millisecond) {
+	for limit := time.Now().Add(2 * time.Minute); time.Now().Before(limit); <-time.After(200 * time.Millisecond) {
 		if err = ok(); err == nil {
 			return true
 		}
 	}
-	p.t.Errorf("not within half a minute: %s: %v", what, err)
+	p.t.Errorf("not within two minutes: %s: %v", what, err)
 	return false
 }
 
@@ -206,7 +206,7 @@ func lookAt(t *testing.T, bin string, told *lockedBuffer, back <-chan struct{}) 
 			t.Errorf("%s: %v: %s", command, err, out)
 		}
 	}
-	browser := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	browser := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
 	page, err := browser.Get(line(`(?m)^  console +(\S+)`))
 	if err != nil {
 		t.Errorf("console: %v", err)
@@ -224,7 +224,7 @@ func lookAt(t *testing.T, bin string, told *lockedBuffer, back <-chan struct{}) 
 	signal(`(?m)^  (kill -9 \d+);`, "w1")
 	select {
 	case <-back:
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Errorf("a worker that was killed is not back")
 	}
 	signal(`(?m)^  (kill -STOP .*)$`, "w3")

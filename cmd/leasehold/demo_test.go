@@ -50,7 +50,7 @@ func buildBinary(t *testing.T) string {
 // returns exit code and output. Nothing may be left of it: no file, no process.
 func runBinary(t *testing.T, bin string, started func(*exec.Cmd, []byte), args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 	tmp := t.TempDir()
 	cmd := exec.CommandContext(ctx, bin, args...)

@@ -41,12 +41,12 @@ func (s *staged) killAll(away time.Duration) (led time.Duration) {
 // passed. Workers know only the old ones.
 func TestAllServersBackWithNewAddressesWithinTheTTL(t *testing.T) {
 	t.Parallel()
-	s := stage(t, 10*time.Second)
+	s := stage(t, 15*time.Second)
 	led := s.killAll(3 * time.Second)
 	s.must(s.Board.Wait(s.ctx, func(v *demo.View) bool { return v.Acked() > led }))
 	t.Logf("a keep-alive is acknowledged %v after the leader was there", (demo.Now() - led).Round(time.Millisecond))
 	s.must(s.Cluster.WaitReady(s.ctx))
-	s.must(s.quiet(12 * time.Second)) // whoever lost anything would know by then
+	s.must(s.quiet(17 * time.Second)) // whoever lost anything would know by then
 	s.Board.Look(func(v *demo.View) {
 		for p, h := range v.Owners() {
 			if b := s.before[p]; h.Process != b.Process || h.Token != b.Token {

@@ -33,7 +33,7 @@ type staged struct {
 
 func stage(t *testing.T, ttl time.Duration) *staged {
 	t.Helper()
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 4*time.Minute, errors.New("four minutes are over"))
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 8*time.Minute, errors.New("eight minutes are over"))
 	t.Cleanup(cancel)
 	const workers, partitions = 3, 12
 	group, err := cluster.NewGroup() // of this test binary

@@ -20,7 +20,7 @@ const workerSeries = 120
 // scrape reads what a worker's metrics port shows: each sample, as a line.
 func scrape(t *testing.T, url string) (samples []string) {
 	t.Helper()
-	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
 	r, err := client.Get(url)
 	if err != nil {
 		t.Fatal(err)

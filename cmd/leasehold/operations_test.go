@@ -46,7 +46,7 @@ func newGround(t *testing.T) *ground {
 	s.env = append(os.Environ(),
 		"PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"), "NEXT="+program+".next",
 		"SITE="+filepath.Join(root(t), "deploy/operations/local.sh"), "DIR="+filepath.Join(s.dir, "servers"),
-		"BASE="+strconv.Itoa(base), "TMPDIR="+s.dir, "ELECTION=200ms", "PATIENCE=60", "SURE=yes",
+		"BASE="+strconv.Itoa(base), "TMPDIR="+s.dir, "PATIENCE=120", "SURE=yes",
 	)
 	var all []string
 	for i := range 4 {
@@ -110,7 +110,7 @@ func (s *ground) with(setting string) *ground {
 }
 
 func (s *ground) try(script string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	began := time.Now()
 	cmd := exec.CommandContext(ctx, filepath.Join(root(s.t), "deploy/operations", script), args...)
@@ -239,12 +239,12 @@ func (s *ground) leases() map[int]string {
 // owned waits until all partitions have owners, and says who.
 func (s *ground) owned() (all map[int]string) {
 	s.t.Helper()
-	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); <-time.After(100 * time.Millisecond) {
+	for limit := time.Now().Add(3 * time.Minute); time.Now().Before(limit); <-time.After(100 * time.Millisecond) {
 		if all = s.leases(); all != nil {
 			return all
 		}
 	}
-	s.t.Fatalf("not within a minute: all partitions are owned\n%s", s.logs())
+	s.t.Fatalf("not within three minutes: all partitions are owned\n%s", s.logs())
 	return nil
 }
 
@@ -374,7 +374,7 @@ func TestOperationsRecoverTakesTheFurthest(t *testing.T) {
 func (s *ground) audit() {
 	s.t.Helper()
 	var c cli
-	code := c.run(s.t, "demo", "audit", "--dir", s.ledger, "--end", "-o", "json")
+	code := c.run(s.t, "demo", "audit", "--dir", s.ledger, "--end", "--wait", "3m", "-o", "json")
 	s.t.Log(c.stdout.String())
 	if code != 0 {
 		s.t.Errorf("the orders are not whole, exit code %d: %s%s", code, c.stdout.String(), c.stderr.String())
