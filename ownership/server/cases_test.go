@@ -5,9 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"slices"
@@ -23,43 +21,22 @@ import (
 // The cases_*_test.go files turn failures of comparable systems into trials of
 // real servers and real workers. They wait far more than they work, so they
 // run beside each other; a cluster of theirs has short elections, which allow
-// short TTLs.
+// short TTLs. Of several servers one elects anew whenever a busy machine stands
+// still for that long, so these have the usual timeout.
 const quickElection = 200 * time.Millisecond
+
+func election(servers int) time.Duration {
+	if servers == 1 {
+		return quickElection
+	}
+	return DefaultConfig().ElectionTimeout
+}
 
 func quickCluster(t *testing.T, n int) *cluster {
 	t.Helper()
-	c := newCluster(t, n)
-	for i := range c.configs {
-		c.gossip[i] = steadyAddr(t)
-	}
-	for i := range c.configs {
-		cfg := &c.configs[i]
-		cfg.ElectionTimeout = quickElection
-		cfg.GRPCAddr, cfg.RaftAddr, cfg.GossipAddr = steadyAddr(t), steadyAddr(t), c.gossip[i]
-		if n > 1 {
-			cfg.Join = c.gossip
-		}
-	}
+	c := freshCluster(t, n)
 	c.startAll()
 	return c
-}
-
-// steadyAddr is a free address below the ports that systems give to outgoing
-// connections: those of the tests beside this one would take it while its
-// server is down.
-func steadyAddr(t *testing.T) string {
-	t.Helper()
-	for range 100 {
-		addr := fmt.Sprintf("127.0.0.1:%d", 12_000+rand.IntN(18_000))
-		ln, err := net.Listen("tcp", addr)
-		if err != nil {
-			continue
-		}
-		ln.Close()
-		return addr
-	}
-	t.Fatal("no free port")
-	return ""
 }
 
 // line is a worker's connection to the servers. Frozen, it passes nothing on
@@ -240,9 +217,16 @@ func (c *crew) owner(p uint32) string {
 	return ""
 }
 
+// still tells whether nothing is about to move: workers that came late, which
+// they do on a busy machine, have what is theirs.
+func (c *cluster) still(cl *client.Client, keyspace string) bool {
+	r, err := cl.Ring().SimulateRing(c.t.Context(), &leaseholdv1.SimulateRingRequest{Keyspace: keyspace})
+	return err == nil && len(r.GetMoves()) == 0
+}
+
 func (c *cluster) workersByID(cl *client.Client) map[string]*leaseholdv1.Worker {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	r, err := cl.Workers().ListWorkers(ctx, &leaseholdv1.ListWorkersRequest{})
 	if err != nil {
@@ -259,7 +243,7 @@ func (c *cluster) workersByID(cl *client.Client) map[string]*leaseholdv1.Worker 
 
 func (c *cluster) partitions(cl *client.Client, keyspace string) []*leaseholdv1.Partition {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	r, err := cl.Partitions().ListPartitions(ctx, &leaseholdv1.ListPartitionsRequest{Keyspace: keyspace})
 	if err != nil {
@@ -304,7 +288,7 @@ func (c *cluster) postJSON(i int, method string, body any) (code int, m map[stri
 	}
 	eventually(c.t, 15*time.Second, "a server answers "+method, func() bool {
 		code, m = c.postOnce(i, method, data)
-		return code != http.StatusServiceUnavailable
+		return code != http.StatusServiceUnavailable && code != 0
 	})
 	return code, m
 }
@@ -312,8 +296,9 @@ func (c *cluster) postJSON(i int, method string, body any) (code int, m map[stri
 func (c *cluster) postOnce(i int, method string, data []byte) (int, map[string]any) {
 	c.t.Helper()
 	resp, err := http.Post("http://"+c.running[i].Addrs().HTTP+method, "application/json", bytes.NewReader(data))
-	if err != nil {
-		c.t.Fatal(err)
+	if err != nil { // refused before all was sent: the answer may be lost with the connection
+		c.t.Logf("%s: %v", method, err)
+		return 0, nil
 	}
 	defer resp.Body.Close()
 	var m map[string]any

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
+	"github.com/leasehold-dev/leasehold/ring/gossip"
 )
 
 // What the tests of formation and membership share.
@@ -27,7 +28,7 @@ func freshCluster(t *testing.T, n int) *cluster {
 	t.Helper()
 	c := newCluster(t, n)
 	for i := range c.configs {
-		c.configs[i].ElectionTimeout = quickElection
+		c.configs[i].ElectionTimeout = election(n)
 	}
 	return c
 }
@@ -89,17 +90,25 @@ func (c *cluster) vanish(i int) {
 // api is a connection to one server, whether it runs or not.
 func (c *cluster) api(i int) leaseholdv1.ClusterServiceClient {
 	c.t.Helper()
-	conn, err := grpc.NewClient("passthrough:///"+c.configs[i].GRPCAddr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	conn := c.connect(i)
 	c.t.Cleanup(func() { conn.Close() })
 	return leaseholdv1.NewClusterServiceClient(conn)
 }
 
+func (c *cluster) connect(i int) *grpc.ClientConn {
+	c.t.Helper()
+	conn, err := grpc.NewClient("passthrough:///"+c.configs[i].GRPCAddr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return conn
+}
+
 func (c *cluster) status(i int) *leaseholdv1.Status {
 	c.t.Helper()
-	st, err := c.api(i).GetStatus(c.t.Context(), &leaseholdv1.GetStatusRequest{}, grpc.WaitForReady(true))
+	conn := c.connect(i) // for one call of hundreds: it does not stay open
+	defer conn.Close()
+	st, err := leaseholdv1.NewClusterServiceClient(conn).GetStatus(c.t.Context(), &leaseholdv1.GetStatusRequest{}, grpc.WaitForReady(true))
 	if err != nil {
 		c.t.Fatalf("status of server %d: %v", i, err)
 	}
@@ -109,7 +118,9 @@ func (c *cluster) status(i int) *leaseholdv1.Status {
 // peers are the servers of the group as server i knows it.
 func (c *cluster) peers(i int) []*leaseholdv1.Peer {
 	c.t.Helper()
-	r, err := c.api(i).ListPeers(c.t.Context(), &leaseholdv1.ListPeersRequest{})
+	conn := c.connect(i)
+	defer conn.Close()
+	r, err := leaseholdv1.NewClusterServiceClient(conn).ListPeers(c.t.Context(), &leaseholdv1.ListPeersRequest{}, grpc.WaitForReady(true))
 	if err != nil {
 		c.t.Fatalf("peers of server %d: %v", i, err)
 	}
@@ -143,6 +154,32 @@ func (c *cluster) why(i int) string {
 func (c *cluster) says(i int, part string) {
 	c.t.Helper()
 	eventually(c.t, 20*time.Second, fmt.Sprintf("%s says %q", c.configs[i].ID, part), func() bool { return strings.Contains(c.why(i), part) })
+}
+
+// seen waits until the gossip of all the others that run shows a server, with
+// where it is reached.
+func (c *cluster) seen(id string) {
+	c.t.Helper()
+	eventually(c.t, 20*time.Second, "all see "+id, func() bool {
+		return !slices.ContainsFunc(c.running, func(r *running) bool {
+			if r == nil || r.ID() == id {
+				return false
+			}
+			m, ok := r.gossip.Member(gossip.Name(gossip.RoleServer, id))
+			return !ok || !m.Up() || m.Meta.GRPCAddr == ""
+		})
+	})
+}
+
+// steady makes a call again that was refused because nobody led, which on a
+// busy machine can be so at any time.
+func (c *cluster) steady(call func() error) (err error) {
+	c.t.Helper()
+	eventually(c.t, 20*time.Second, "a leader answers", func() bool {
+		err = call()
+		return err == nil || !leaseholdv1.DetailOf(err).Retryable()
+	})
+	return err
 }
 
 // never looks for a while whether something happens.
