@@ -41,6 +41,14 @@ func unformed(t *testing.T, n int) *cluster {
 	return c
 }
 
+// allSeen waits until each of three servers without a cluster sees all of them.
+func (c *cluster) allSeen() {
+	c.t.Helper()
+	for i := range c.running {
+		c.says(i, "3 servers seen")
+	}
+}
+
 func (c *cluster) init(i, expect int) error {
 	ctx, cancel := context.WithTimeout(c.t.Context(), 20*time.Second)
 	defer cancel()
@@ -53,7 +61,7 @@ func TestInitAtAllServersAtOnceFormsOneCluster(t *testing.T) {
 	t.Parallel()
 	c := unformed(t, 3)
 	c.says(1, "leasehold cluster init")
-	eventually(t, 20*time.Second, "all see each other", func() bool { return strings.Contains(c.why(0), "3 servers seen") })
+	c.allSeen()
 	wantRefusal(t, "two of three", c.init(1, 2), leaseholdv1.ReasonConflict, "3 servers seen (s1, s2, s3), not 2")
 	wantRefusal(t, "no number", c.init(1, 0), leaseholdv1.ReasonInvalid, "1 to 9")
 	errs := make([]error, 3)
@@ -94,6 +102,7 @@ func TestInitBesideAClusterIsRefused(t *testing.T) {
 	c.start(1)
 	c.start(2)
 	c.says(1, "ask an operator: leasehold raft add s2")
+	c.says(2, "ask an operator: leasehold raft add s3")
 	wantRefusal(t, "init of three", c.init(1, 3), leaseholdv1.ReasonExists, "s1 belongs to a cluster")
 	wantRefusal(t, "init of two", c.init(2, 2), leaseholdv1.ReasonExists)
 }
@@ -103,7 +112,7 @@ func TestInitBesideAClusterIsRefused(t *testing.T) {
 func TestFormationAsksEachServer(t *testing.T) {
 	t.Parallel()
 	c := unformed(t, 3)
-	eventually(t, 20*time.Second, "all see each other", func() bool { return strings.Contains(c.why(0), "3 servers seen") })
+	c.allSeen()
 	s := c.running[0].Server
 	v, err := judgeInit(s.id, 3, s.candidates())
 	if err != nil || len(v.peers) != 3 {

@@ -19,7 +19,7 @@ func TestEndpointsSwappedBetweenTwoWorkers(t *testing.T) {
 	t.Parallel()
 	c := quickCluster(t, 3)
 	cl := c.client()
-	createCold(t, cl, "orders", 8, 3*time.Second)
+	createCold(t, cl, "orders", 8, 10*time.Second)
 	const x, y = "10.0.0.1:9000", "10.0.0.2:9000"
 	join := func(id, endpoint string) *hand {
 		return startHand(t, worker.Config{Servers: c.servers(), ID: id, Endpoint: endpoint, Gossip: worker.GossipOff}, "orders", untilTold)
@@ -78,7 +78,7 @@ func TestNastyKeysGiveTheSamePartitionEverywhere(t *testing.T) {
 	const partitions = 97
 	c := quickCluster(t, 3)
 	cl := c.client()
-	createCold(t, cl, "orders", partitions, 5*time.Second)
+	createCold(t, cl, "orders", partitions, 20*time.Second)
 	leases := make(chan *worker.Lease, partitions)
 	startHand(t, worker.Config{Servers: c.servers(), ID: "w1", Gossip: worker.GossipOff}, "orders", func(ctx context.Context, l *worker.Lease) error {
 		leases <- l
@@ -89,7 +89,7 @@ func TestNastyKeysGiveTheSamePartitionEverywhere(t *testing.T) {
 		select {
 		case l := <-leases:
 			held = append(held, l)
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("only %d leases", len(held))
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -88,7 +89,9 @@ func TestSeriesOfAScrapeAreBounded(t *testing.T) {
 			}}}); err != nil {
 				t.Fatal(err)
 			}
-			if generation < 4 {
+			if generation == 4 {
+				keepAlive(ctx, t, stream, id)
+			} else {
 				if err := stream.Send(&leaseholdv1.AttachRequest{Request: &leaseholdv1.AttachRequest_Leave{Leave: &leaseholdv1.LeaveSession{}}}); err != nil {
 					t.Fatal(err)
 				}
@@ -134,9 +137,13 @@ func TestSeriesOfAScrapeAreBounded(t *testing.T) {
 	conn.Close()
 	cl.Close()
 	eventually(t, 10*time.Second, "no connection of a client's is left", func() bool { return c.scrape(0)[`leasehold_connections{listener="grpc"}`] == 0 })
-	began := time.Now()
-	body := c.metrics(0)
-	took := time.Since(began)
+	var body string
+	took := time.Hour // of the quickest: a busy machine has others to serve
+	for range 5 {
+		began := time.Now()
+		body = c.metrics(0)
+		took = min(took, time.Since(began))
+	}
 	t.Logf("%d series, %d of them our own, %d bytes in %v", len(after), own(after), len(body), took)
 	if n := own(after); n != metrics.ServerSeries(len(names)) {
 		t.Errorf("%d series of its own, the formula says %d", n, metrics.ServerSeries(len(names)))
@@ -157,12 +164,38 @@ func TestSeriesOfAScrapeAreBounded(t *testing.T) {
 	}
 }
 
+// keepAlive keeps a session that was opened by hand until the context ends.
+func keepAlive(ctx context.Context, t *testing.T, stream leaseholdv1.SessionService_AttachClient, id uint64) {
+	var both sync.WaitGroup
+	both.Go(func() {
+		for {
+			if _, err := stream.Recv(); err != nil {
+				return
+			}
+		}
+	})
+	both.Go(func() {
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for seq := uint64(2); ; seq++ {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if stream.Send(&leaseholdv1.AttachRequest{Request: &leaseholdv1.AttachRequest_KeepAlive{KeepAlive: &leaseholdv1.KeepAliveRequest{SessionId: id, Seq: seq, FencingRejections: 1}}}) != nil {
+				return
+			}
+		}
+	})
+	t.Cleanup(both.Wait)
+}
+
 // O-82: every series of fixed labels is there at the first scrape, also on
 // servers that do not lead.
 func TestFirstScrapeHasEverySeries(t *testing.T) {
 	t.Parallel()
 	c := quickCluster(t, 3)
-	leads := 0.0
 	for i := range c.running {
 		first := c.scrape(i)
 		for _, name := range []string{
@@ -173,11 +206,14 @@ func TestFirstScrapeHasEverySeries(t *testing.T) {
 				t.Errorf("server %d does not have %s", i, name)
 			}
 		}
-		leads += first["leasehold_raft_is_leader"]
 	}
-	if leads > 1 {
-		t.Errorf("%v servers say that they lead", leads)
-	}
+	eventually(t, 10*time.Second, "at most one server says that it leads", func() bool { // they are asked one after the other
+		leads := 0.0
+		for i := range c.running {
+			leads += c.scrape(i)["leasehold_raft_is_leader"]
+		}
+		return leads <= 1
+	})
 }
 
 // O-82: one refused write and one lost lease are one more at the servers than
@@ -190,7 +226,7 @@ func TestFirstRejectionAndFirstLossReachTheServers(t *testing.T) {
 		t.Error("something was counted before there was a worker")
 	}
 	cl := c.client()
-	createKeyspace(t, cl, "orders", 1, 2*time.Second, leaseholdv1.Takeover_TAKEOVER_FENCED)
+	createKeyspace(t, cl, "orders", 1, 10*time.Second, leaseholdv1.Takeover_TAKEOVER_FENCED)
 	w, err := worker.Join(t.Context(), worker.Config{ID: "w1", Servers: c.servers(), Metrics: metrics.NewWorker(), Logger: testLogger(t, "w1")})
 	if err != nil {
 		t.Fatal(err)
@@ -239,7 +275,7 @@ func TestFirstRejectionAndFirstLossReachTheServers(t *testing.T) {
 func TestReplayedLogIsNotCountedAgain(t *testing.T) {
 	t.Parallel()
 	c := quickCluster(t, 1)
-	createKeyspace(t, c.client(), "orders", 8, 2*time.Second, leaseholdv1.Takeover_TAKEOVER_FENCED)
+	createKeyspace(t, c.client(), "orders", 8, 10*time.Second, leaseholdv1.Takeover_TAKEOVER_FENCED)
 	ctx, cancel := context.WithCancel(t.Context())
 	w, err := worker.Join(ctx, worker.Config{ID: "w1", Servers: c.servers(), Logger: testLogger(t, "w1")})
 	if err != nil {
@@ -270,17 +306,18 @@ func TestReplayedLogIsNotCountedAgain(t *testing.T) {
 func TestUnownedSecondsGrowWithoutALeader(t *testing.T) {
 	t.Parallel()
 	c := quickCluster(t, 3)
-	createKeyspace(t, c.client(), "orders", 8, 2*time.Second, leaseholdv1.Takeover_TAKEOVER_FENCED)
+	createKeyspace(t, c.client(), "orders", 8, 5*time.Second, leaseholdv1.Takeover_TAKEOVER_FENCED)
 	const unowned = `leasehold_partition_unowned_seconds_total{keyspace="orders"}`
 	eventually(t, 10*time.Second, "the keyspace is known everywhere", func() bool { _, ok := c.scrape(0)[unowned]; return ok })
 	c.stopServer(1)
 	c.stopServer(2)
 	var began map[string]float64
+	var at time.Time // before began was read
 	eventually(t, 10*time.Second, "no leader is known", func() bool {
+		at = time.Now()
 		began = c.scrape(0)
 		return began["leasehold_raft_has_leader"] == 0
 	})
-	at := time.Now()
 	var after map[string]float64
 	eventually(t, 10*time.Second, "a second without an owner, eight times", func() bool {
 		after = c.scrape(0)

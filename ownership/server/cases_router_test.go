@@ -111,9 +111,9 @@ func TestPortsSwappedBetweenTwoWorkers(t *testing.T) {
 	t.Parallel()
 	const partitions = 8
 	c := quickCluster(t, 3)
-	createCold(t, c.client(), "orders", partitions, 3*time.Second)
+	createCold(t, c.client(), "orders", partitions, 10*time.Second)
 	current := startRouter(t, router.Config{Servers: c.servers(), Keyspaces: []string{"orders"}})
-	x, y := steadyAddr(t), steadyAddr(t)
+	x, y := freeAddr(t), freeAddr(t)
 	// settled: each owns its half, so that nothing moves any more, is known to be
 	// where it is, and has begun its handlers, which is after its leases are known.
 	settled := func(owners map[string]*served, endpoints map[string]string) func() bool {
@@ -215,7 +215,7 @@ func TestNastyKeysAreRoutedToTheirPartition(t *testing.T) {
 	const partitions = 97
 	c := quickCluster(t, 3)
 	cl := c.client()
-	createCold(t, cl, "orders", partitions, 5*time.Second)
+	createCold(t, cl, "orders", partitions, 20*time.Second)
 	var mu sync.Mutex
 	leases := map[uint32]*worker.Lease{}
 	startHand(t, worker.Config{Servers: c.servers(), ID: "w1", Endpoint: "10.0.0.1:9000", Gossip: worker.GossipOff}, "orders", func(ctx context.Context, l *worker.Lease) error {
@@ -267,7 +267,7 @@ func TestRoutersAgreeAfterLeadersWereLost(t *testing.T) {
 	const partitions = 64
 	c := quickCluster(t, 3)
 	cl := c.client()
-	createCold(t, cl, "orders", partitions, 3*time.Second)
+	createCold(t, cl, "orders", partitions, 10*time.Second)
 	join := func(id string) *hand {
 		return startHand(t, worker.Config{Servers: c.servers(), ID: id, Endpoint: id + ":9000", Gossip: worker.GossipOff}, "orders", untilTold)
 	}
@@ -314,7 +314,8 @@ func TestRoutersAgreeAfterLeadersWereLost(t *testing.T) {
 		c.ready()
 	}
 	for i, r := range routers {
-		if s := r.Stats(); s.Stale || s.Lists != 1 {
+		eventually(t, 10*time.Second, "a router hears of its server", func() bool { return !r.Stats().Stale })
+		if s := r.Stats(); s.Lists != 1 {
 			t.Errorf("router %d: %+v; a lost server should cost no list", i, s)
 		}
 	}

@@ -76,6 +76,10 @@ func TestSimulatedChangesComeTrue(t *testing.T) {
 			for _, s := range g.come {
 				crew.join(id(s), g.name)
 			}
+			eventually(t, 10*time.Second, "those who come are there", func() bool { // before anybody goes
+				workers := c.workersByID(cl)
+				return !slices.ContainsFunc(g.come, func(s string) bool { return !workers[id(s)].GetAttached() })
+			})
 			for _, s := range g.leave {
 				stops[id(s)]()
 			}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +22,7 @@ import (
 func TestEtcdAPIIsServed(t *testing.T) {
 	c := newCluster(t, 3)
 	c.startAll()
-	ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()
 	for i, s := range c.running {
 		conn, err := grpc.NewClient("passthrough:///"+s.Addrs().GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -42,17 +43,20 @@ func TestEtcdAPIIsServed(t *testing.T) {
 		if _, err := kv.Put(ctx, &pb.PutRequest{}); status.Code(err) != codes.InvalidArgument || status.Convert(err).Message() != "etcdserver: key is not provided" {
 			t.Errorf("%s: empty key: %v", s.ID(), err)
 		}
-		members, err := pb.NewClusterClient(conn).MemberList(ctx, &pb.MemberListRequest{Linearizable: true})
+		var members *pb.MemberListResponse
+		eventually(t, 10*time.Second, s.ID()+" knows where each member is found", func() bool {
+			members, err = pb.NewClusterClient(conn).MemberList(ctx, &pb.MemberListRequest{Linearizable: true})
+			return err != nil && status.Code(err) != codes.Unavailable ||
+				err == nil && !slices.ContainsFunc(members.Members, func(m *pb.Member) bool { return len(m.ClientURLs) != 1 })
+		})
 		if err != nil || len(members.Members) != 3 {
 			t.Fatalf("%s: members %v, %v", s.ID(), members, err)
 		}
-		for _, m := range members.Members {
-			if len(m.ClientURLs) != 1 {
-				t.Errorf("%s: nobody finds member %v", s.ID(), m)
-			}
-		}
+		eventually(t, 10*time.Second, s.ID()+" is well", func() bool {
+			return strings.Contains(httpGet(t, "http://"+s.Addrs().HTTP+"/health"), `"health":"true"`)
+		})
 		for path, want := range map[string]string{
-			"/health": `"health":"true"`, "/version": `"etcdserver":"3.6.0"`, "/metrics": "leasehold_kv_revision",
+			"/version": `"etcdserver":"3.6.0"`, "/metrics": "leasehold_kv_revision",
 		} {
 			if body := httpGet(t, "http://"+s.Addrs().HTTP+path); !strings.Contains(body, want) {
 				t.Errorf("%s: %s answers %q, want %q in it", s.ID(), path, body, want)

@@ -51,6 +51,9 @@ func TestFeatureLevelRisesWhenAllServersKnowIt(t *testing.T) {
 		c.running[i].store.View(func(st *state.State) { f = st.Feature() })
 		return f
 	}
+	eventually(t, 20*time.Second, "all servers are at the level that all know", func() bool {
+		return level(0) == state.MaxFeature && level(1) == state.MaxFeature && level(2) == state.MaxFeature
+	})
 	// Long enough for two looks of the leader.
 	settled := time.Now().Add(2500 * time.Millisecond)
 	eventually(t, 20*time.Second, "the leader has looked", func() bool { return time.Now().After(settled) })

@@ -18,6 +18,9 @@ func TestHealthIsMeasured(t *testing.T) {
 	t.Parallel()
 	c := quickCluster(t, 3)
 	cl := c.client()
+	for _, cfg := range c.configs {
+		c.seen(cfg.ID)
+	}
 	for i := range 3 {
 		conn, err := cl.Open(c.running[i].Addrs().GRPC) // just this server, not whoever leads
 		if err != nil {
@@ -39,7 +42,7 @@ func TestHealthIsMeasured(t *testing.T) {
 		if wall := h.GetWallClock().AsTime(); wall.Before(before.Add(-time.Millisecond)) || wall.After(time.Now()) {
 			t.Errorf("wall clock %v", wall)
 		}
-		if h.GetElectionTimeoutMs() != quickElection.Milliseconds() || h.GetLeaderChanges() == 0 || h.GetLogLastIndex() == 0 {
+		if h.GetElectionTimeoutMs() != c.configs[i].ElectionTimeout.Milliseconds() || h.GetLeaderChanges() == 0 || h.GetLogLastIndex() == 0 {
 			t.Errorf("raft: %v", h)
 		}
 		seen := map[string]string{}
