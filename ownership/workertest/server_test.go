@@ -356,7 +356,7 @@ func TestNothingIsLeftRunning(t *testing.T) {
 }
 
 func leaveBehind(t *testing.T) {
-	srv := workertest.NewServer(t, workertest.Strict("orders", 2), workertest.TTL(time.Second))
+	srv := workertest.NewServer(t, workertest.Strict("orders", 2), workertest.TTL(3*time.Second))
 	srv.Start(srv.Config("w1"), "orders", work)
 	srv.Start(srv.Config("w2"), "orders", work)
 	srv.AwaitRunning(srv.Grant("w1", "orders", 0))
@@ -367,7 +367,7 @@ func leaveBehind(t *testing.T) {
 
 // Outside a bubble time is real.
 func TestExpiryInRealTime(t *testing.T) {
-	srv := workertest.NewServer(t, workertest.Strict("orders", 1), workertest.TTL(700*time.Millisecond))
+	srv := workertest.NewServer(t, workertest.Strict("orders", 1), workertest.TTL(3*time.Second))
 	stop := srv.Start(srv.Config("w1"), "orders", work)
 	token := srv.Grant("w1", "orders", 0)
 	srv.AwaitRunning(token)

@@ -98,13 +98,13 @@ func line(kind, worker, cause string) string {
 // await polls: the two servers have different ways to tell.
 func await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	if !within(30*time.Second, ok) {
+	if !within(time.Minute, ok) {
 		t.Fatalf("never came: %s", what)
 	}
 }
 
 // settled gives a server a moment to carry out what was asked of it.
-func settled(ok func() bool) { within(5*time.Second, ok) }
+func settled(ok func() bool) { within(20*time.Second, ok) }
 
 func within(most time.Duration, ok func() bool) bool {
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -143,7 +143,7 @@ func startReal(t *testing.T) *realServer {
 	})
 	select {
 	case <-s.Ready():
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the server is not ready")
 	}
 	cl, err := client.Dial(t.Context(), client.Config{Servers: s.Addrs().GRPC})
