@@ -29,14 +29,14 @@ func TestLargeKeyspaceIsHandedOutInPieces(t *testing.T) {
 	ks := s.must(cmds...)[0].Keyspace.ID
 	changed := make(chan struct{}, 1)
 	defer s.Notify(changed)()
-	for deadline := time.After(10 * time.Second); ; {
+	for deadline := time.After(time.Minute); ; {
 		if owned, _ := s.counts(ks); owned == 100_000 {
 			break
 		}
 		select {
 		case <-changed:
 		case <-deadline:
-			t.Fatal("not handed out in 10 s")
+			t.Fatal("not handed out in a minute")
 		}
 	}
 	t.Logf("100,000 partitions on 100 workers: %v, %d items in the largest proposal", time.Since(start), s.largest.Load())
