@@ -128,7 +128,7 @@ func TestBatchHoldsOffANewerClaim(t *testing.T) {
 	})
 	waiting := func(n int) {
 		t.Helper()
-		for deadline := time.Now().Add(10 * time.Second); ; {
+		for deadline := time.Now().Add(30 * time.Second); ; {
 			var now int
 			if err := pool.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()`).Scan(&now); err != nil {
 				t.Fatal(err)

@@ -115,7 +115,7 @@ func TestErrors(t *testing.T) {
 	if err := write(ctx, pgxfence.New(newPool(t, "")), at(1, 1, "a")); !errors.Is(err, sqlfence.ErrNoTable) {
 		t.Errorf("no table: %v", err)
 	}
-	f, pool := newFence(t, "", sqlfence.WithTTL(time.Second))
+	f, pool := newFence(t, "", sqlfence.WithTTL(4*time.Second))
 	if err := f.Guard(ctx, nil, at(1, 1, "a")); !errors.Is(err, sqlfence.ErrNoTransaction) {
 		t.Errorf("nil transaction: %v", err)
 	}
@@ -137,13 +137,13 @@ func TestErrors(t *testing.T) {
 	if err := f.Guard(ctx, tx, old); err != nil {
 		t.Fatal(err)
 	}
-	short, cancel := context.WithTimeout(ctx, 900*time.Millisecond)
+	short, cancel := context.WithTimeout(ctx, 2500*time.Millisecond)
 	defer cancel()
 	var blocked *sqlfence.BlockedError
 	if err := f.Claim(short, []fence.Stamp{at(1, 6, "new")}); !errors.As(err, &blocked) {
 		t.Errorf("blocked claim: %v", err)
 	}
-	// Its session is ended after a second of idling; the claim waits for that.
+	// Its session is ended after four seconds of idling; the claim waits for that.
 	if err := f.Claim(ctx, []fence.Stamp{at(1, 6, "new")}); err != nil {
 		t.Errorf("claim over a writer that idles: %v", err)
 	}

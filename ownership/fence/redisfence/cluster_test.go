@@ -3,6 +3,7 @@ package redisfence_test
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"sort"
 	"strconv"
@@ -26,13 +27,15 @@ func startCluster(t testing.TB) *redis.ClusterClient {
 		ones  []*redis.Client
 	)
 	for i := range masters {
-		// The default port of the bus is 10,000 higher, which may be none.
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
+		// The default port of the bus is 10,000 higher, which may be none. This one
+		// is below those that outgoing connections get.
+		for bus[i] == "" {
+			port := strconv.Itoa(12_000 + rand.IntN(20_000))
+			if l, err := net.Listen("tcp", "127.0.0.1:"+port); err == nil {
+				bus[i] = port
+				l.Close()
+			}
 		}
-		_, bus[i], _ = net.SplitHostPort(l.Addr().String())
-		l.Close()
 		server := dbtest.StartRedis(t, "--cluster-enabled", "yes", "--cluster-port", bus[i], "--cluster-node-timeout", "10000")
 		addrs = append(addrs, server.Addr())
 		ones = append(ones, connect(t, server.Addr()))

@@ -97,10 +97,10 @@ func wantSeen(t testing.TB, f *redisfence.Fence, k fence.Key, want fence.Mark) {
 // eventually waits for a condition of another process.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !ok() {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited 20 s for: %s", what)
+			t.Fatalf("waited a minute for: %s", what)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}

@@ -87,7 +87,7 @@ func TestContextAndTimeoutWhileWaiting(t *testing.T) {
 	w := newWire(t, shared.Get(t).Addr())
 	s := at(17, 33, "a")
 	patient := redisfence.New(connect(t, w.addr, func(o *redis.Options) { o.ReadTimeout = 5 * time.Second }))
-	hasty := redisfence.New(connect(t, w.addr, func(o *redis.Options) { o.ReadTimeout, o.PoolSize = 300*time.Millisecond, 1 }))
+	hasty := redisfence.New(connect(t, w.addr, func(o *redis.Options) { o.ReadTimeout, o.PoolSize = 2*time.Second, 1 }))
 	if err := errors.Join(patient.Claim(t.Context(), []fence.Stamp{s}), hasty.Claim(t.Context(), []fence.Stamp{s})); err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func TestContextAndTimeoutWhileWaiting(t *testing.T) {
 		t.Errorf("seen past its deadline: got %v", err)
 	}
 	// Without a goroutine the client's timeout is what ends it.
-	inline := redisfence.New(connect(t, w.addr, func(o *redis.Options) { o.ReadTimeout = 300 * time.Millisecond }), redisfence.WithoutGoroutine())
+	inline := redisfence.New(connect(t, w.addr, func(o *redis.Options) { o.ReadTimeout = 2 * time.Second }), redisfence.WithoutGoroutine())
 	w.mode.Store(passing)
 	wantSeen(t, inline, s.Key(), fence.Mark{Token: 33, Owner: "a"})
 	wantSeen(t, hasty, s.Key(), fence.Mark{Token: 33, Owner: "a"})

@@ -253,7 +253,7 @@ func orders(partition uint32) fence.Key { return fence.Key{Keyspace: "orders", P
 // eventually waits for something in a database or another process.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

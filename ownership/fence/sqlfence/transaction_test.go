@@ -85,7 +85,7 @@ func TestIsolationLevels(t *testing.T) {
 // partition.
 func TestGuardInsideASavepointIsRolledBack(t *testing.T) {
 	each(t, func(t *testing.T, d sqlfence.Dialect) {
-		w := newWorld(t, d, 2, sqlfence.WithTTL(200*time.Millisecond))
+		w := newWorld(t, d, 2, sqlfence.WithTTL(3*time.Second))
 		old := at(1, 5, "old")
 		w.claim(t, old)
 		tx := w.begin(t)

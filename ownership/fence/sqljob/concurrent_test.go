@@ -36,7 +36,7 @@ func TestClaimPassesOverLockedRows(t *testing.T) {
 		if err := work(t.Context(), tx, q, at(33, "w2"), 2); err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		jobs, err := q.Claim(ctx, at(34, "w4"), 10)
 		if err != nil || !slices.Equal(ids(jobs), []int64{1, 3, 4}) {
@@ -66,7 +66,7 @@ func TestClaimPassesOverLockedRows(t *testing.T) {
 // eventually waits for the server to notice what happened to a connection.
 func eventually(t *testing.T, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for !ok() {

@@ -323,7 +323,7 @@ func (w *writer) pause() {
 // finish is the last owner. A crashed connection's locks may outlive it for a
 // moment, and claims pass over them.
 func (tr *trial) finish() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	s := fence.Stamp{Keyspace: "trial", Partition: tr.partition, Token: 100, Owner: "last"}
 	again := time.NewTicker(2 * time.Millisecond)
