@@ -54,7 +54,7 @@ func (c *caller) once(ctx context.Context, method, url, request string) (reply, 
 }
 
 func (c *caller) call(ctx context.Context, method, url, request string) (r reply, err error) {
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 		if r, err = c.once(ctx, method, url, request); err == nil {
 			return r, nil
 		}
@@ -64,7 +64,7 @@ func (c *caller) call(ctx context.Context, method, url, request string) (r reply
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
-	return r, fmt.Errorf("no answer to %s %s in 30 s: %w", method, url, err)
+	return r, fmt.Errorf("no answer to %s %s in a minute: %w", method, url, err)
 }
 
 // Clients count, each request under an id of its own and repeated until it is
