@@ -149,8 +149,12 @@ func (s *sim) settle(quiet time.Duration) {
 			since = time.Now()
 			return false, why
 		}
+		l := s.leader()
+		if l == nil || l.running() == nil { // it was lost since
+			return false, "no leader"
+		}
 		var now uint64
-		s.leader().running().store.View(func(st *state.State) { now = st.Revision() })
+		l.running().store.View(func(st *state.State) { now = st.Revision() })
 		if now != last {
 			last, since = now, time.Now()
 		}
