@@ -18,7 +18,7 @@ import (
 // createCold makes a keyspace that waits for the workers of its cold start.
 func createCold(t *testing.T, cl *client.Client, name string, partitions uint32, ttl time.Duration) {
 	t.Helper()
-	delay := time.Second.Milliseconds()
+	delay := (2 * time.Second).Milliseconds()
 	create(t, cl, &leaseholdv1.CreateKeyspaceRequest{
 		Name: name, Partitions: partitions, TtlMs: ttl.Milliseconds(), InitialDelayMs: &delay,
 	})
@@ -101,6 +101,20 @@ func (c *crew) quiet(d time.Duration) {
 	if n := c.begun() - before; n != 0 {
 		c.t.Errorf("%d handlers were started in %v of peace", n, d)
 	}
+}
+
+// settled waits until something is so and no handler has started for longer than
+// a balance move waits: workers that come late, as they do on a busy machine,
+// are given theirs after the cold start.
+func (c *crew) settled(limit time.Duration, what string, ok func() bool) {
+	c.t.Helper()
+	starts, since := -1, time.Now()
+	eventually(c.t, limit, what, func() bool {
+		if n := c.begun(); n != starts || !ok() {
+			starts, since = n, time.Now()
+		}
+		return time.Since(since) > 4*time.Second
+	})
 }
 
 // begun counts the handlers that were started so far.

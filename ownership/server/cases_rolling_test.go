@@ -100,12 +100,11 @@ func TestRollingRestartUnderTwoHundredWritesASecond(t *testing.T) {
 	t.Parallel()
 	c := calm(t, 3)
 	c.startAll()
-	cl := c.client()
-	createCold(t, cl, "orders", 8, 40*time.Second)
+	createCold(t, c.client(), "orders", 8, 40*time.Second)
 	crew := newCrew(t, c.servers())
 	crew.joinAll("orders", "w1", "w2")
-	eventually(t, 40*time.Second, "both have a share of all", func() bool {
-		return crew.held("") == 8 && crew.held("w1") > 0 && crew.held("w2") > 0 && c.still(cl, "orders")
+	crew.settled(40*time.Second, "both have a share of all", func() bool {
+		return crew.held("") == 8 && crew.held("w1") > 0 && crew.held("w2") > 0
 	})
 	held, starts := crew.tokens(), crew.begun()
 

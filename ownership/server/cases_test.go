@@ -217,13 +217,6 @@ func (c *crew) owner(p uint32) string {
 	return ""
 }
 
-// still tells whether nothing is about to move: workers that came late, which
-// they do on a busy machine, have what is theirs.
-func (c *cluster) still(cl *client.Client, keyspace string) bool {
-	r, err := cl.Ring().SimulateRing(c.t.Context(), &leaseholdv1.SimulateRingRequest{Keyspace: keyspace})
-	return err == nil && len(r.GetMoves()) == 0
-}
-
 func (c *cluster) workersByID(cl *client.Client) map[string]*leaseholdv1.Worker {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
