@@ -109,9 +109,7 @@ func TestWorkersReportsCountOnce(t *testing.T) {
 	w.say(counts(11, 11, 6, 5))
 	check("resumed at the same leader", 5)
 
-	if err := old.store.TransferLeadership(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	transfer(t, old)
 	_ = w.end()
 	eventually(t, "another leader", func() bool { return c.leader(t) != old })
 	conn = c.leader(t).dial(t)

@@ -22,8 +22,19 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// electionTimeout of all test clusters: the least TTL is then 1.8 s.
-const electionTimeout = 300 * time.Millisecond
+// electionTimeout of a lone server: the least TTL is then 1.8 s. Several servers
+// on a busy machine would elect again and again with that, so they have longer.
+const (
+	electionTimeout      = 300 * time.Millisecond
+	groupElectionTimeout = time.Second
+)
+
+func electionTimeoutOf(servers int) time.Duration {
+	if servers > 1 {
+		return groupElectionTimeout
+	}
+	return electionTimeout
+}
 
 type monotonic struct{ start time.Time }
 
@@ -150,7 +161,7 @@ func (s *server) start(t testing.TB, n int, change []func(*Config)) {
 	var err error
 	s.store, err = raftstore.New(raftstore.Config{
 		ServerID: s.id, RaftAddr: s.net.ln.Addr().String(), Network: s.net,
-		Announce: state.Server{GRPCAddr: s.addr}, Clock: clock, Logger: log, ElectionTimeout: electionTimeout,
+		Announce: state.Server{GRPCAddr: s.addr}, Clock: clock, Logger: log, ElectionTimeout: electionTimeoutOf(n),
 		Lead: func(ctx context.Context, l *raftstore.Lead) error {
 			done := make(chan error, 1)
 			go func() { done <- s.api.Lead(ctx, l.Term) }()
@@ -166,7 +177,7 @@ func (s *server) start(t testing.TB, n int, change []func(*Config)) {
 	if s.ctl, err = controller.New(controller.Config{Store: s.store, Clock: clock, Logger: log}); err != nil {
 		t.Fatal(err)
 	}
-	cfg := Config{Store: s.store, Controller: s.ctl, ServerID: s.id, Version: "test", ElectionTimeout: electionTimeout, Clock: clock, Logger: log}
+	cfg := Config{Store: s.store, Controller: s.ctl, ServerID: s.id, Version: "test", ElectionTimeout: electionTimeoutOf(n), Clock: clock, Logger: log}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -238,10 +249,23 @@ func (c *testCluster) follower(t testing.TB) *server {
 	return found
 }
 
-// eventually looks again and again, for at most ten seconds.
+// transfer makes a server lead no more. An attempt may fail on a busy machine,
+// and an election may come first.
+func transfer(t testing.TB, from *server) {
+	t.Helper()
+	eventually(t, "end of the leadership of "+from.id, func() bool {
+		err := from.store.TransferLeadership(t.Context())
+		return err == nil || !from.store.IsLeader()
+	})
+}
+
+// patience is for what must come, however busy the machine is.
+const patience = 30 * time.Second
+
+// eventually looks again and again.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(10 * time.Second)
+	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -249,7 +273,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			t.Fatalf("no %s after 10 s", what)
+			t.Fatalf("no %s after %v", what, patience)
 		}
 	}
 }
@@ -261,7 +285,7 @@ func (s *server) dial(t testing.TB) *grpc.ClientConn {
 	return s.dialWith(t, grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, resp any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		tick := time.NewTicker(20 * time.Millisecond)
 		defer tick.Stop()
-		for range 250 {
+		for range 1000 {
 			if err := invoke(ctx, method, req, resp, conn, opts...); err == nil || !pb.DetailOf(err).Retryable() {
 				return err
 			}
@@ -282,10 +306,13 @@ func (s *server) dialWith(t testing.TB, opts ...grpc.DialOption) *grpc.ClientCon
 	return conn
 }
 
-// createKeyspace makes one with the least TTL.
+// keyspaceTTL is longer than a test with workers that do not renew may take.
+const keyspaceTTL = 30 * time.Second
+
+// createKeyspace makes one with keyspaceTTL.
 func createKeyspace(t testing.TB, conn *grpc.ClientConn, name string, partitions uint32, change ...func(*pb.CreateKeyspaceRequest)) *pb.Keyspace {
 	t.Helper()
-	r := &pb.CreateKeyspaceRequest{Name: name, Partitions: partitions, TtlMs: 10_000}
+	r := &pb.CreateKeyspaceRequest{Name: name, Partitions: partitions, TtlMs: keyspaceTTL.Milliseconds()}
 	for _, f := range change {
 		f(r)
 	}

@@ -96,8 +96,8 @@ func (c *testCluster) in(t *testing.T, done <-chan acquired) *pb.AcquireResponse
 			t.Fatalf("%v, %v", a.resp, a.err)
 		}
 		return a.resp
-	case <-time.After(10 * time.Second):
-		t.Fatal("not let in within 10 s")
+	case <-time.After(patience):
+		t.Fatalf("not let in within %v", patience)
 		return nil
 	}
 }
@@ -159,7 +159,7 @@ func TestLostAnswerOfAnAcquireIsAskedForAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	close(deaf)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	if _, err := client.Acquire(ctx, &pb.AcquireRequest{Name: "lock", SessionId: 1}); status.Code(err) != codes.DeadlineExceeded {
 		t.Fatalf("the answer was not lost: %v", err)
@@ -180,7 +180,8 @@ func TestLostAnswerOfAnAcquireIsAskedForAgain(t *testing.T) {
 
 // A wait lasts longer than other calls may, at a follower as at the leader.
 func TestAcquireWaitsLongerThanOtherCalls(t *testing.T) {
-	c := startCoordination(t, 3, func(cfg *Config) { cfg.CallTimeout = 300 * time.Millisecond })
+	const others = 2 * time.Second
+	c := startCoordination(t, 3, func(cfg *Config) { cfg.CallTimeout = others })
 	conn := c.leader(t).dialWith(t)
 	held := c.in(t, c.acquire(t, t.Context(), conn, "lock", c.open(t, 1)))
 	second := c.acquire(t, t.Context(), c.follower(t).dialWith(t), "lock", c.open(t, 2))
@@ -190,7 +191,7 @@ func TestAcquireWaitsLongerThanOtherCalls(t *testing.T) {
 		t.Fatalf("the wait at a follower ended: %v, %v", a.resp, a.err)
 	case a := <-third:
 		t.Fatalf("the wait at the leader ended: %v, %v", a.resp, a.err)
-	case <-time.After(700 * time.Millisecond):
+	case <-time.After(others + time.Second):
 	}
 	c.leave(t, held)
 	two := c.in(t, second)
@@ -207,15 +208,13 @@ func TestWaiterFindsItsPlaceAgainAfterALeaderChange(t *testing.T) {
 	raw := c.acquire(t, t.Context(), old.dialWith(t), "lock", c.open(t, 2))
 	patient := c.acquire(t, t.Context(), c.follower(t).dial(t), "lock", c.open(t, 3))
 	two, three := c.token(t, "lock", 2), c.token(t, "lock", 3)
-	if err := old.store.TransferLeadership(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	transfer(t, old)
 	select {
 	case a := <-raw:
 		if !pb.DetailOf(a.err).Retryable() {
 			t.Errorf("the deposed leader answered %v, %v", a.resp, a.err)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("the deposed leader lets its caller wait")
 	}
 	again := c.acquire(t, t.Context(), c.leader(t).dial(t), "lock", 2)
@@ -357,9 +356,7 @@ func TestSequentialKeysPastAWidth(t *testing.T) {
 	}
 	// The last one is deleted and the leader changes: its number does not come back.
 	c.propose(t, func(*server) state.Command { return queue.LeaveTxn(last.GetKey(), last.GetRevision()) })
-	if err := c.leader(t).store.TransferLeadership(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	transfer(t, c.leader(t))
 	if got, err := client.CreateSequential(t.Context(), &pb.CreateSequentialRequest{Prefix: "jobs/"}); pb.ReasonOf(err) != pb.ReasonNumbersSpent {
 		t.Errorf("beyond the last number: %v, %v", got, err)
 	}

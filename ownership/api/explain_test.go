@@ -190,8 +190,8 @@ func TestExplainAtAFollower(t *testing.T) {
 	createKeyspace(t, leader, "orders", 4)
 	w := openWorker(t, leader, 11, "w1", "orders")
 	w.holds(4)
-	e := explainAt(t, follower, "orders", 2, false)
-	if verdicts(e) != "w1 owner" || codesOf(e)[0] != "owner_preferred" {
+	e, _ := awaitReason(t, follower, "orders", 2, "owner_preferred")
+	if verdicts(e) != "w1 owner" {
 		t.Errorf("forwarded: %v, %s", codesOf(e), verdicts(e))
 	}
 	eventually(t, "the follower has applied it", func() bool {

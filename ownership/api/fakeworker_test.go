@@ -61,7 +61,7 @@ func (p *fakeWorker) send(m *pb.AttachRequest) {
 // next returns the next message that is not a ping.
 func (p *fakeWorker) next() *pb.AttachResponse {
 	p.t.Helper()
-	timer := time.NewTimer(10 * time.Second)
+	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	for {
 		select {
@@ -78,7 +78,7 @@ func (p *fakeWorker) next() *pb.AttachResponse {
 			p.take(m)
 			return m
 		case <-timer.C:
-			p.t.Fatal("no message for 10 s")
+			p.t.Fatalf("no message for %v", patience)
 		}
 	}
 }
@@ -96,7 +96,7 @@ func (p *fakeWorker) until(ok func(*pb.AttachResponse) bool) *pb.AttachResponse 
 // end is how the stream ended, with all that came before.
 func (p *fakeWorker) end() error {
 	p.t.Helper()
-	timer := time.NewTimer(10 * time.Second)
+	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	for {
 		select {
@@ -106,7 +106,7 @@ func (p *fakeWorker) end() error {
 			}
 			p.take(m)
 		case <-timer.C:
-			p.t.Fatal("the stream did not end for 10 s")
+			p.t.Fatalf("the stream did not end for %v", patience)
 		}
 	}
 }

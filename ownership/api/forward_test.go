@@ -35,7 +35,7 @@ func TestAnyServerAnswersAnyCall(t *testing.T) {
 	w.keepAlive(1, 0)
 	w.until(func(m *pb.AttachResponse) bool { return m.GetKeepAlive().GetSeq() == 1 })
 	ack, err := pb.NewSessionServiceClient(conn).KeepAlive(t.Context(), &pb.KeepAliveRequest{SessionId: 11, Seq: 9})
-	if err != nil || ack.GetSeq() != 9 || ack.GetTtlMs() != 10_000 {
+	if err != nil || ack.GetSeq() != 9 || ack.GetTtlMs() != keyspaceTTL.Milliseconds() {
 		t.Errorf("relayed keep-alive: %v, %v", ack, err)
 	}
 	ws, err := pb.NewWorkerServiceClient(conn).ListWorkers(t.Context(), &pb.ListWorkersRequest{})
@@ -57,9 +57,10 @@ func TestStaleAnswersAreLocalAndSayTheirAge(t *testing.T) {
 	c := startCluster(t, 3)
 	leader, follower := c.leader(t), c.follower(t)
 	createKeyspace(t, leader.dial(t), "orders", 8)
+	keyspaces := pb.NewKeyspaceServiceClient(follower.dial(t))
 	eventually(t, "replicated keyspace", func() bool {
 		var header metadata.MD
-		r, err := pb.NewKeyspaceServiceClient(follower.dial(t)).ListKeyspaces(t.Context(), &pb.ListKeyspacesRequest{Stale: true}, grpc.Header(&header))
+		r, err := keyspaces.ListKeyspaces(t.Context(), &pb.ListKeyspacesRequest{Stale: true}, grpc.Header(&header))
 		if err != nil || len(header.Get(ageKey)) != 1 {
 			t.Fatalf("%v, header %v", err, header)
 		}
@@ -103,9 +104,7 @@ func TestLostLeadershipEndsAllStreams(t *testing.T) {
 	createKeyspace(t, conn, "orders", 8)
 	direct := openWorker(t, conn, 11, "w1", "orders")
 	forwarded := openWorker(t, c.follower(t).dial(t), 12, "w2", "orders")
-	if err := leader.store.TransferLeadership(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	transfer(t, leader)
 	for _, w := range []*fakeWorker{direct, forwarded} {
 		err := w.end()
 		if d := pb.DetailOf(err); status.Code(err) != codes.Unavailable || !d.Retryable() {
@@ -126,9 +125,7 @@ func TestNewLeaderWaitsForTheIncumbent(t *testing.T) {
 	leader := c.leader(t)
 	createKeyspace(t, leader.dial(t), "orders", 8)
 	first := openWorker(t, leader.dial(t), 11, "w1", "orders")
-	if err := leader.store.TransferLeadership(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	transfer(t, leader)
 	_ = first.end()
 	next := c.leader(t)
 	second := dialWorker(t, next.dial(t), openRequest(12, "w1", "orders"))
@@ -176,12 +173,12 @@ func TestCallsWhileThereIsNoLeader(t *testing.T) {
 				for name, call := range allCalls(s.dialWith(t)) {
 					wg.Go(func() {
 						for ctx.Err() == nil {
-							const limit = 2 * time.Second
+							const limit = 5 * time.Second // half of what the servers take by themselves
 							callCtx, cancel := context.WithTimeout(ctx, limit)
 							begun := time.Now()
 							err := call(callCtx)
 							cancel()
-							if took := time.Since(begun); took > limit+500*time.Millisecond {
+							if took := time.Since(begun); took > limit+2*time.Second {
 								t.Errorf("%s on %s took %v", name, s.id, took)
 							}
 							if ctx.Err() != nil {
@@ -205,8 +202,8 @@ func TestCallsWhileThereIsNoLeader(t *testing.T) {
 			begun := time.Now()
 			if way == "kill" {
 				leader.kill()
-			} else if err := leader.store.TransferLeadership(t.Context()); err != nil {
-				t.Fatal(err)
+			} else {
+				transfer(t, leader)
 			}
 			c.leader(t)
 			mu.Lock()
@@ -215,7 +212,7 @@ func TestCallsWhileThereIsNoLeader(t *testing.T) {
 			eventually(t, "round after", func() bool { mu.Lock(); defer mu.Unlock(); return len(good) > 20 })
 			stop()
 			wg.Wait()
-			if gap := last.Sub(begun); gap > 5*time.Second {
+			if gap := last.Sub(begun); gap > 10*groupElectionTimeout {
 				t.Errorf("the last failure came %v after the %s", gap, way)
 			}
 		})

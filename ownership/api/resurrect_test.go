@@ -16,7 +16,7 @@ import (
 func TestKeepAliveAfterExpiryResurrectsNothing(t *testing.T) {
 	c := startCluster(t, 1)
 	conn := c.leader(t).dial(t)
-	ks := createKeyspace(t, conn, "orders", 1, func(r *pb.CreateKeyspaceRequest) { r.TtlMs = 1800 })
+	ks := createKeyspace(t, conn, "orders", 1, func(r *pb.CreateKeyspaceRequest) { r.TtlMs = 5000 })
 	sessions := pb.NewSessionServiceClient(conn)
 	a := openWorker(t, conn, 11, "a", "orders")
 	a.holds(1)

@@ -15,13 +15,13 @@ func TestWorkerIsToldItsLeases(t *testing.T) {
 	conn := c.leader(t).dial(t)
 	ks := createKeyspace(t, conn, "orders", 16)
 	p := openWorker(t, conn, 11, "w1", "orders")
-	if p.open.GetTtlMs() != 10_000 || p.open.GetClusterId() == "" || len(p.open.GetKeyspaces()) != 1 || p.open.GetResumed() {
+	if p.open.GetTtlMs() != keyspaceTTL.Milliseconds() || p.open.GetClusterId() == "" || len(p.open.GetKeyspaces()) != 1 || p.open.GetResumed() {
 		t.Errorf("opened = %v", p.open)
 	}
 	p.holds(16)
 	p.keepAlive(7, p.sum(ks.GetId()))
 	ack := p.until(func(m *pb.AttachResponse) bool { return m.GetKeepAlive() != nil }).GetKeepAlive()
-	if ack.GetSeq() != 7 || ack.GetTtlMs() != 10_000 || ack.GetIndex() == 0 || ack.GetTerm() == 0 {
+	if ack.GetSeq() != 7 || ack.GetTtlMs() != keyspaceTTL.Milliseconds() || ack.GetIndex() == 0 || ack.GetTerm() == 0 {
 		t.Errorf("ack = %v", ack)
 	}
 	ws, err := pb.NewWorkerServiceClient(conn).ListWorkers(t.Context(), &pb.ListWorkersRequest{})
@@ -50,7 +50,7 @@ func TestLeaveDrainsAndCloses(t *testing.T) {
 	drained := map[uint32]uint64{}
 	for len(drained) < 4 {
 		for _, g := range p.next().GetChanges().GetDrain() {
-			if g.GetDrainMs() < 29_000 || g.GetDrainMs() > 30_000 {
+			if g.GetDrainMs() < 20_000 || g.GetDrainMs() > 30_000 {
 				t.Errorf("drain_ms = %d", g.GetDrainMs())
 			}
 			for i, part := range g.GetPartitions() {
