@@ -56,8 +56,12 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	var b pause
 	left := patience{limit: c.cfg.Patience}
 	for {
-		if _, err = c.pick(ctx); err == nil {
+		_, try := c.pick(ctx)
+		if try == nil {
 			return c, nil
+		}
+		if err == nil || ctx.Err() == nil { // what ctx cut short knows less than the try before
+			err = try
 		}
 		if left.over(err) || b.wait(ctx) != nil {
 			c.Close()
