@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -39,8 +40,8 @@ func by(t *testing.T, c *client.Client) string {
 
 func TestPrefersTheLeader(t *testing.T) {
 	a, b := newPeer(t, "a"), newPeer(t, "b")
-	a.leads("b", b.addr)
 	b.leads("b", b.addr)
+	a.follows(b)
 	if got := by(t, dial(t, a.addr, b.addr, deadAddr(t))); got != "b" {
 		t.Errorf("answered by %s, want the leader b", got)
 	}
@@ -75,7 +76,7 @@ func TestAStoppedServerDelaysNobodyForLong(t *testing.T) {
 	if got := by(t, dial(t, silentAddr(t), a.addr)); got != "a" {
 		t.Errorf("answered by %s", got)
 	}
-	if d := time.Since(start); d > 1500*time.Millisecond {
+	if d := time.Since(start); d > 1900*time.Millisecond { // a probe of it takes 2 s
 		t.Errorf("took %v", d)
 	}
 }
@@ -83,8 +84,8 @@ func TestAStoppedServerDelaysNobodyForLong(t *testing.T) {
 func TestServersPutsTheSilentLast(t *testing.T) {
 	a, b := newPeer(t, "a"), newPeer(t, "b")
 	dead := deadAddr(t)
-	a.leads("b", b.addr)
 	b.leads("b", b.addr)
+	a.follows(b)
 	order, err := dial(t, dead, a.addr, b.addr).Servers(t.Context())
 	if err != nil || len(order) != 3 || order[0] != b.addr {
 		t.Errorf("order %v, %v", order, err)
@@ -93,7 +94,7 @@ func TestServersPutsTheSilentLast(t *testing.T) {
 
 func TestUnreachableNamesEachServer(t *testing.T) {
 	one, two := deadAddr(t), deadAddr(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	_, err := client.Dial(ctx, client.Config{Servers: one + "," + two})
 	var u *client.UnreachableError
@@ -123,20 +124,35 @@ func TestPatienceEndsBeforeTheTimeout(t *testing.T) {
 }
 
 func TestWaitsForAServerThatStartsLater(t *testing.T) {
-	addr := deadAddr(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused, started := make(chan struct{}, 1), make(chan struct{})
+	dialer := func(ctx context.Context, addr string) (net.Conn, error) {
+		select {
+		case <-started:
+			var d net.Dialer
+			return d.DialContext(ctx, "tcp", addr)
+		default:
+		}
+		select {
+		case refused <- struct{}{}:
+		default:
+		}
+		return nil, syscall.ECONNREFUSED
+	}
 	got := make(chan error, 1)
 	go func() {
-		c, err := client.Dial(t.Context(), client.Config{Servers: addr})
+		c, err := client.Dial(t.Context(), client.Config{Servers: l.Addr().String(), Dialer: dialer})
 		if err == nil {
 			c.Close()
 		}
 		got <- err
 	}()
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	<-refused
 	servePeer(t, "a", l)
+	close(started)
 	if err := <-got; err != nil {
 		t.Fatal(err)
 	}
@@ -164,15 +180,31 @@ func TestNoLeaderIsToldWhenTimeIsUp(t *testing.T) {
 	a.create = func(context.Context) (*leaseholdv1.Keyspace, error) {
 		return nil, refuse(leaseholdv1.ReasonNoLeader, "")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	_, err := dial(t, a.addr).Keyspaces().CreateKeyspace(ctx, &leaseholdv1.CreateKeyspaceRequest{})
+	err := timeUp(t, dial(t, a.addr), 300*time.Millisecond)
 	if client.Detail(err).GetReason() != leaseholdv1.ReasonNoLeader {
 		t.Errorf("got %v, want the server's reason", err)
 	}
 	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, client.ErrUnknownOutcome) {
 		t.Errorf("got %#v", err)
 	}
+}
+
+// timeUp makes a change that nobody carries out, until its time is up. When that
+// is in the middle of a try, nothing is known, rightly: then it begins anew.
+func timeUp(t *testing.T, c *client.Client, limit time.Duration, begin ...func()) (err error) {
+	t.Helper()
+	for range 10 {
+		for _, f := range begin {
+			f()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		_, err = c.Keyspaces().CreateKeyspace(ctx, &leaseholdv1.CreateKeyspaceRequest{})
+		cancel()
+		if !errors.Is(err, client.ErrUnknownOutcome) {
+			break
+		}
+	}
+	return err
 }
 
 func TestFollowsNotLeader(t *testing.T) {
@@ -198,13 +230,14 @@ func TestPingPongBetweenTwoServersPauses(t *testing.T) {
 	b.create = func(context.Context) (*leaseholdv1.Keyspace, error) {
 		return nil, refuse(leaseholdv1.ReasonNotLeader, a.addr)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
-	defer cancel()
-	_, err := dial(t, a.addr).Keyspaces().CreateKeyspace(ctx, &leaseholdv1.CreateKeyspaceRequest{})
+	c := dial(t, a.addr)
+	before := 0
+	calls := func() int { return a.count("create") + b.count("create") }
+	err := timeUp(t, c, 400*time.Millisecond, func() { before = calls() })
 	if client.Detail(err).GetReason() != leaseholdv1.ReasonNotLeader {
 		t.Errorf("got %v", err)
 	}
-	if n := a.count("create") + b.count("create"); n > 40 {
+	if n := calls() - before; n > 40 {
 		t.Errorf("%d calls in 400 ms", n)
 	}
 }
@@ -225,7 +258,7 @@ func TestConsideredAnswersAreNotRepeated(t *testing.T) {
 func TestChangeWithoutAnswerIsNeverRepeated(t *testing.T) {
 	a, b := newPeer(t, "a"), newPeer(t, "b")
 	a.leads("a", a.addr)
-	b.leads("a", a.addr)
+	b.follows(a)
 	got := make(chan struct{})
 	a.create = func(ctx context.Context) (*leaseholdv1.Keyspace, error) {
 		close(got)
@@ -253,9 +286,10 @@ func TestChangeWithoutAnswerIsNeverRepeated(t *testing.T) {
 func TestChangeOutOfTimeIsUnknown(t *testing.T) {
 	a := newPeer(t, "a")
 	a.create = func(ctx context.Context) (*leaseholdv1.Keyspace, error) { <-ctx.Done(); return nil, ctx.Err() }
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	c := dial(t, a.addr)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	_, err := dial(t, a.addr).Keyspaces().CreateKeyspace(ctx, &leaseholdv1.CreateKeyspaceRequest{})
+	_, err := c.Keyspaces().CreateKeyspace(ctx, &leaseholdv1.CreateKeyspaceRequest{})
 	if !errors.Is(err, client.ErrUnknownOutcome) || a.count("create") != 1 {
 		t.Errorf("got %v after %d calls", err, a.count("create"))
 	}
@@ -265,7 +299,7 @@ func TestChangeOutOfTimeIsUnknown(t *testing.T) {
 func TestChangeThatWasNotSentGoesElsewhere(t *testing.T) {
 	a, b := newPeer(t, "a"), newPeer(t, "b")
 	a.leads("a", a.addr)
-	b.leads("a", a.addr)
+	b.follows(a)
 	c := dial(t, a.addr, b.addr)
 	if got := by(t, c); got != "a" {
 		t.Fatalf("answered by %s", got)
@@ -287,7 +321,7 @@ func TestChangeThatWasNotSentGoesElsewhere(t *testing.T) {
 func TestReadFailsOverFromABrokenServer(t *testing.T) {
 	a, b := newPeer(t, "a"), newPeer(t, "b")
 	a.leads("a", a.addr)
-	b.leads("a", a.addr)
+	b.follows(a)
 	a.list = func(context.Context) (*leaseholdv1.ListKeyspacesResponse, error) {
 		a.leads("", "")
 		b.leads("b", b.addr)
@@ -301,7 +335,7 @@ func TestReadFailsOverFromABrokenServer(t *testing.T) {
 func TestWatchGoesElsewhereAfterABreak(t *testing.T) {
 	a, b := newPeer(t, "a"), newPeer(t, "b")
 	a.leads("a", a.addr)
-	b.leads("a", a.addr)
+	b.follows(a)
 	c := dial(t, a.addr, b.addr)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -23,8 +23,12 @@ type peer struct {
 	addr string
 	srv  *grpc.Server
 
+	asked chan struct{} // closed when it is asked for its status
+	once  sync.Once
+
 	mu     sync.Mutex
 	status *leaseholdv1.Status
+	after  *peer // whose answer goes before this one's
 	calls  map[string]int
 	create func(context.Context) (*leaseholdv1.Keyspace, error)
 	list   func(context.Context) (*leaseholdv1.ListKeyspacesResponse, error)
@@ -40,7 +44,7 @@ func newPeer(t *testing.T, id string) *peer {
 }
 
 func servePeer(t *testing.T, id string, l net.Listener) *peer {
-	p := &peer{id: id, addr: l.Addr().String(), srv: grpc.NewServer(), calls: map[string]int{}}
+	p := &peer{id: id, addr: l.Addr().String(), srv: grpc.NewServer(), calls: map[string]int{}, asked: make(chan struct{})}
 	p.status = &leaseholdv1.Status{ServerId: id, Ready: true}
 	leaseholdv1.RegisterClusterServiceServer(p.srv, p)
 	leaseholdv1.RegisterKeyspaceServiceServer(p.srv, p)
@@ -62,7 +66,18 @@ func servePeer(t *testing.T, id string, l net.Listener) *peer {
 func (p *peer) leads(id, addr string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.after = nil
 	p.status = &leaseholdv1.Status{ServerId: p.id, Ready: id != "", LeaderId: id, LeaderGrpcAddr: addr, Term: p.status.GetTerm() + 1}
+}
+
+// follows makes this server name a leader that is asked, too, and wait with its
+// first answer for the leader's: on a busy machine that one could come so late
+// that the client has settled for this one.
+func (p *peer) follows(leader *peer) {
+	p.leads(leader.id, leader.addr)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.after = leader
 }
 
 func (p *peer) count(call string) int {
@@ -77,8 +92,18 @@ func (p *peer) called(call string) {
 	p.calls[call]++
 }
 
-func (p *peer) GetStatus(context.Context, *leaseholdv1.GetStatusRequest) (*leaseholdv1.Status, error) {
+func (p *peer) GetStatus(ctx context.Context, _ *leaseholdv1.GetStatusRequest) (*leaseholdv1.Status, error) {
 	p.called("status")
+	p.once.Do(func() { close(p.asked) })
+	p.mu.Lock()
+	after := p.after
+	p.mu.Unlock()
+	if after != nil {
+		select {
+		case <-after.asked:
+		case <-ctx.Done():
+		}
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.status, nil
@@ -113,15 +138,21 @@ func refuse(reason, leaderAddr string) error {
 	return leaseholdv1.StatusError(codes.Unavailable, &leaseholdv1.ErrorDetail{Reason: reason, Message: reason, LeaderAddr: leaderAddr})
 }
 
-// deadAddr is an address at which nobody listens.
+// deadAddr is an address at which nobody listens, and nobody can as long as the
+// test runs: the caller's end of a connection.
 func deadAddr(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Cleanup(func() { l.Close() })
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c.LocalAddr().String()
 }
 
 // silentAddr accepts connections and never says a word: a stopped process.
