@@ -391,12 +391,12 @@ func poll(t *testing.T, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(30 * time.Second)
 	for !ok() {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatal("it has not come to that within 10 s")
+			t.Fatal("it has not come to that within 30 s")
 		}
 	}
 }
