@@ -156,7 +156,7 @@ func drains(t *testing.T, c *live.Cluster, s *live.Server) {
 		})
 		p.Await("the dialog is gone", "!document.querySelector('dialog')")
 	}
-	c.AwaitOwned(30 * time.Second)
+	c.AwaitOwned(patience)
 }
 
 // recolours kills a worker and looks at the pixels of the map.
@@ -198,7 +198,7 @@ func recolours(t *testing.T, c *live.Cluster, s *live.Server) {
 		t.Error("the page was loaded again")
 	}
 	p.Shot("after-kill")
-	c.AwaitOwned(30 * time.Second)
+	c.AwaitOwned(patience)
 	p.Await("all is owned again, and the timeline knows of w1", "[...store.partitions.state].every(s => s === 1) && store.events.some(e => e.worker === 'w1' && e.kind === 'session_expire') || store.events.some(e => e.from === 'w1')")
 }
 
