@@ -41,7 +41,7 @@ func by(t *testing.T, c *client.Client) string {
 func TestPrefersTheLeader(t *testing.T) {
 	a, b := newPeer(t, "a"), newPeer(t, "b")
 	b.leads("b", b.addr)
-	a.follows(b)
+	a.follows(b, false)
 	if got := by(t, dial(t, a.addr, b.addr, deadAddr(t))); got != "b" {
 		t.Errorf("answered by %s, want the leader b", got)
 	}
@@ -85,7 +85,7 @@ func TestServersPutsTheSilentLast(t *testing.T) {
 	a, b := newPeer(t, "a"), newPeer(t, "b")
 	dead := deadAddr(t)
 	b.leads("b", b.addr)
-	a.follows(b)
+	a.follows(b, true)
 	order, err := dial(t, dead, a.addr, b.addr).Servers(t.Context())
 	if err != nil || len(order) != 3 || order[0] != b.addr {
 		t.Errorf("order %v, %v", order, err)
@@ -258,7 +258,7 @@ func TestConsideredAnswersAreNotRepeated(t *testing.T) {
 func TestChangeWithoutAnswerIsNeverRepeated(t *testing.T) {
 	a, b := newPeer(t, "a"), newPeer(t, "b")
 	a.leads("a", a.addr)
-	b.follows(a)
+	b.follows(a, true)
 	got := make(chan struct{})
 	a.create = func(ctx context.Context) (*leaseholdv1.Keyspace, error) {
 		close(got)
@@ -299,7 +299,7 @@ func TestChangeOutOfTimeIsUnknown(t *testing.T) {
 func TestChangeThatWasNotSentGoesElsewhere(t *testing.T) {
 	a, b := newPeer(t, "a"), newPeer(t, "b")
 	a.leads("a", a.addr)
-	b.follows(a)
+	b.follows(a, true)
 	c := dial(t, a.addr, b.addr)
 	if got := by(t, c); got != "a" {
 		t.Fatalf("answered by %s", got)
@@ -321,7 +321,7 @@ func TestChangeThatWasNotSentGoesElsewhere(t *testing.T) {
 func TestReadFailsOverFromABrokenServer(t *testing.T) {
 	a, b := newPeer(t, "a"), newPeer(t, "b")
 	a.leads("a", a.addr)
-	b.follows(a)
+	b.follows(a, true)
 	a.list = func(context.Context) (*leaseholdv1.ListKeyspacesResponse, error) {
 		a.leads("", "")
 		b.leads("b", b.addr)
@@ -335,7 +335,7 @@ func TestReadFailsOverFromABrokenServer(t *testing.T) {
 func TestWatchGoesElsewhereAfterABreak(t *testing.T) {
 	a, b := newPeer(t, "a"), newPeer(t, "b")
 	a.leads("a", a.addr)
-	b.follows(a)
+	b.follows(a, true)
 	c := dial(t, a.addr, b.addr)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

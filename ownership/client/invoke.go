@@ -63,6 +63,7 @@ func (c *Client) Invoke(ctx context.Context, method string, args, reply any, opt
 		defer cancel()
 	}
 	var b pause
+	var said error // by the last try that had its time
 	follows := 0
 	left := patience{limit: c.cfg.Patience}
 	for {
@@ -83,8 +84,11 @@ func (c *Client) Invoke(ctx context.Context, method string, args, reply any, opt
 				next = retryLater
 			}
 		}
+		if said == nil || ctx.Err() == nil {
+			said = err
+		}
 		if ctx.Err() != nil || next == retryLater && b.wait(ctx) != nil {
-			return gaveUp(ctx, err)
+			return gaveUp(ctx, said)
 		}
 	}
 }
@@ -172,8 +176,8 @@ func (c *Client) follow(from, leader string) bool {
 	return true
 }
 
-// gaveUp is the error when time ran out: what the last try said tells more
-// than that.
+// gaveUp is the error when time ran out: what the last whole try said tells
+// more than that.
 func gaveUp(ctx context.Context, last error) error {
 	cause := context.Cause(ctx)
 	if errors.Is(last, cause) {

@@ -29,6 +29,7 @@ type peer struct {
 	mu     sync.Mutex
 	status *leaseholdv1.Status
 	after  *peer // whose answer goes before this one's
+	late   bool  // with its next answer
 	calls  map[string]int
 	create func(context.Context) (*leaseholdv1.Keyspace, error)
 	list   func(context.Context) (*leaseholdv1.ListKeyspacesResponse, error)
@@ -66,18 +67,19 @@ func servePeer(t *testing.T, id string, l net.Listener) *peer {
 func (p *peer) leads(id, addr string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.after = nil
+	p.after, p.late = nil, false
 	p.status = &leaseholdv1.Status{ServerId: p.id, Ready: id != "", LeaderId: id, LeaderGrpcAddr: addr, Term: p.status.GetTerm() + 1}
 }
 
-// follows makes this server name a leader that is asked, too, and wait with its
-// first answer for the leader's: on a busy machine that one could come so late
-// that the client has settled for this one.
-func (p *peer) follows(leader *peer) {
+// follows makes this server name a leader that is asked, too. On a busy machine
+// the leader's answer could come so much later than this one's that the client
+// has settled for this server: a late one says nothing before the client asks
+// no more, and else it waits until the leader has been asked.
+func (p *peer) follows(leader *peer, late bool) {
 	p.leads(leader.id, leader.addr)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.after = leader
+	p.after, p.late = leader, late
 }
 
 func (p *peer) count(call string) int {
@@ -96,9 +98,12 @@ func (p *peer) GetStatus(ctx context.Context, _ *leaseholdv1.GetStatusRequest) (
 	p.called("status")
 	p.once.Do(func() { close(p.asked) })
 	p.mu.Lock()
-	after := p.after
+	after, late := p.after, p.late
+	p.late = false
 	p.mu.Unlock()
-	if after != nil {
+	if late {
+		<-ctx.Done()
+	} else if after != nil {
 		select {
 		case <-after.asked:
 		case <-ctx.Done():
