@@ -124,7 +124,7 @@ func TestJSONCallsWhileThereIsNoLeader(t *testing.T) {
 				continue // would take the leader away from all the others, again and again
 			}
 			wg.Go(func() {
-				for ctx.Err() == nil {
+				for paced(ctx) {
 					begun := time.Now()
 					r, err := http.NewRequestWithContext(ctx, http.MethodPost, srv.URL+name, strings.NewReader("{}"))
 					if err != nil {
