@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -262,7 +263,7 @@ func TestBodyIsSentAgainWholeOrNotAtAll(t *testing.T) {
 			}
 			switch got := b.served(); {
 			case code == 200 && (len(got) != 1 || got[0] != string(payload)):
-				t.Errorf("size %d, read %d: the second owner got %d bodies", c.size, read, len(got))
+				t.Errorf("size %d, read %d: the second owner got %d bodies, of %d requests, the first of %d bytes", c.size, read, len(got), b.hits.Load(), len(slices.Concat(got, []string{""})[0]))
 			case code != 200 && (len(got) != 0 || head.Get("Retry-After") == ""):
 				t.Errorf("size %d, read %d: %d, and the second owner got %d bodies", c.size, read, code, len(got))
 			}
