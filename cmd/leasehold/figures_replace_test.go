@@ -12,7 +12,7 @@ import (
 // Each server loses its data directory in turn and comes back under its id.
 func TestReplaceAllServersUnderTheirIDs(t *testing.T) {
 	t.Parallel() // it mostly waits
-	s := stage(t, 10*time.Second)
+	s := stage(t, 20*time.Second)
 	for _, srv := range s.Cluster.Servers() {
 		began := time.Now()
 		s.must(s.Cluster.Terminate(s.ctx, srv))
@@ -27,7 +27,7 @@ func TestReplaceAllServersUnderTheirIDs(t *testing.T) {
 // Each server is replaced by a new one with another id and other addresses.
 func TestReplaceAllServersByNewOnes(t *testing.T) {
 	t.Parallel()
-	s := stage(t, 10*time.Second)
+	s := stage(t, 20*time.Second)
 	for i, srv := range slices.Clone(s.Cluster.Servers()) {
 		began := time.Now()
 		s.must(s.Cluster.Swap(s.ctx, s.Client, srv, cluster.ServerSpec{ID: fmt.Sprintf("s%d", i+4), Env: asProgram}))

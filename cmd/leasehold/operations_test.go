@@ -299,6 +299,8 @@ func TestOperationsProcedures(t *testing.T) {
 	if out, err := s.with("PATIENCE=2").try("form.sh"); err == nil {
 		t.Errorf("a cluster was formed twice:\n%s", out)
 	}
+	// With a TTL that a busy machine does not use up between two keep-alives.
+	(&cli{}).want(t, exitOK, "keyspace", "create", demo.Keyspace, "--partitions", "16", "--ttl", "10s", "--server", s.addrs)
 	s.relay("w1")
 	s.relay("w2")
 	before := s.owned()
