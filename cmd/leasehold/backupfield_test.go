@@ -69,7 +69,8 @@ func newSiteIn(t *testing.T, dir string, servers int) *site {
 
 func (s *site) ready(servers ...*cluster.Server) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
+	// One that has lost its data gets its vote when it has kept up for 10 s.
+	ctx, cancel := context.WithTimeout(s.t.Context(), 3*time.Minute)
 	defer cancel()
 	for _, x := range servers {
 		if err := x.WaitReady(ctx); err != nil {

@@ -163,11 +163,11 @@ func (v *volumes) more(n int) {
 
 func (v *volumes) until(what string, ok func() bool) {
 	v.t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); {
+	for end := time.Now().Add(3 * time.Minute); !ok(); {
 		if time.Now().After(end) {
 			v.mu.Lock()
 			defer v.mu.Unlock()
-			v.t.Fatalf("no %s within a minute; the last try: %v", what, v.last)
+			v.t.Fatalf("no %s within three minutes; the last try: %v", what, v.last)
 		}
 		select {
 		case <-time.After(20 * time.Millisecond):
@@ -203,7 +203,7 @@ func (v *volumes) ended(x *cluster.Server, from int64) (code int, said string) {
 	v.t.Helper()
 	select {
 	case <-x.Process().Done():
-	case <-time.After(time.Minute):
+	case <-time.After(3 * time.Minute):
 		v.t.Fatalf("%s goes on", x.ID)
 	}
 	var failed *exec.ExitError
