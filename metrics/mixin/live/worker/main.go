@@ -89,14 +89,16 @@ func run(ctx context.Context, servers, id, keyspace, addr, file string) error {
 // writes: the file's lock would stand still with it, and others could not claim
 // what is theirs by then. SIGCONT lets it go on.
 func standStill(ctx context.Context, db *sql.DB) {
-	asked := make(chan os.Signal, 1)
+	asked, on := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGUSR1)
+	signal.Notify(on, syscall.SIGCONT)
 	for range asked { // ends with the process
 		conn, err := db.Conn(ctx) // the only one
 		if err != nil {
 			return
 		}
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		<-on // this thread may go on for a while before the process stops: nobody writes until it is over
 		_ = conn.Close()
 	}
 }
