@@ -132,6 +132,9 @@ func goTool(dir string, limit time.Duration, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		out = fmt.Appendf(out, "go %s: not done within %v", args[0], limit)
+	}
 	return string(out), err
 }
 
