@@ -1,10 +1,12 @@
 package browsertest
 
 import (
+	"bytes"
 	"fmt"
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp/kb"
 
@@ -32,7 +34,7 @@ func longNames(t *testing.T, s *live.Server, long string) {
 	p.Await("all have owners", "store.workers.length === 2 && [...store.partitions.state].every(s => s === 1)")
 	for _, v := range views[:len(views)-1] {
 		p.Go(v)
-		p.Await(v+" is no wider than the window", "document.documentElement.scrollWidth <= innerWidth")
+		p.Await(v+" is no wider than the window", "document.documentElement.scrollWidth <= innerWidth || [...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > innerWidth && !e.closest('.scroll, .window, .legend, code')).slice(0, 9).map(e => e.tagName + '.' + e.className + ' ' + e.getBoundingClientRect().right)")
 	}
 	p.Go("workers")
 	p.Await("the buttons can be seen", "(b => b && b.getBoundingClientRect().right <= innerWidth)([...document.querySelectorAll('main button')].find(b => b.ariaLabel === 'Evict "+long+"'))")
@@ -47,17 +49,25 @@ func sidecar(t *testing.T, s *live.Server, keyspace, id string, flags ...string)
 	t.Helper()
 	words := append([]string{"run", "--server", s.GRPC, "--keyspace", keyspace, "--id", id, "--mode", "per-worker"}, flags...)
 	cmd := exec.Command(live.Binary(t), append(words, "--", "sleep", "3600")...)
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	cmd.WaitDelay = time.Second // its command may hold the other end
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill() // its command dies with it
 		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("%s says:\n%s", id, said.String())
+		}
 	})
 }
 
 func offers(t *testing.T, s *live.Server) {
-	leasehold(t, "leasehold keyspace create other --partitions 4 --server "+s.GRPC)
+	if out, code := leasehold(t, "leasehold keyspace create other --partitions 4 --server "+s.GRPC); code != 0 {
+		t.Fatalf("keyspace create ends with %d: %s", code, out)
+	}
 	sidecar(t, s, "other", "stranger")
 	sidecar(t, s, live.Keyspace, "full", "--capacity", "1")
 	p := open(t, s.HTTP)
