@@ -60,7 +60,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 		if try == nil {
 			return c, nil
 		}
-		if err == nil || ctx.Err() == nil { // what ctx cut short knows less than the try before
+		if err == nil || !timeUp(ctx) { // what ctx cut short knows less than the try before
 			err = try
 		}
 		if left.over(err) || b.wait(ctx) != nil {

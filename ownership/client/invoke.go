@@ -84,7 +84,7 @@ func (c *Client) Invoke(ctx context.Context, method string, args, reply any, opt
 				next = retryLater
 			}
 		}
-		if said == nil || ctx.Err() == nil {
+		if said == nil || !timeUp(ctx) {
 			said = err
 		}
 		if ctx.Err() != nil || next == retryLater && b.wait(ctx) != nil {
@@ -174,6 +174,13 @@ func (c *Client) follow(from, leader string) bool {
 	}
 	c.best = leader
 	return true
+}
+
+// timeUp tells whether a context has ended, or will as soon as its timer gets the
+// processor: gRPC looks at the clock itself, and may give up a little earlier.
+func timeUp(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
 }
 
 // gaveUp is the error when time ran out: what the last whole try said tells
