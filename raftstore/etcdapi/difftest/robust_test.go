@@ -14,7 +14,7 @@ import (
 
 const (
 	robustFor  = 22 * time.Second
-	robustMost = 3 * robustFor // where leastOps take longer than that
+	robustMost = 6 * robustFor // where leastOps take longer than that
 	leastOps   = 5000
 )
 
