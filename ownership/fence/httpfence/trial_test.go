@@ -212,14 +212,18 @@ func TestTrialsFindAnUnguardedEndpoint(t *testing.T) {
 	}
 }
 
-// And a gate that remembers nothing over a restart is found as well.
+// And a gate that remembers nothing over a restart is found as well. It takes a
+// crash between a claim and an older write, which a hundred trials may not have.
 func TestTrialsFindAForgetfulServer(t *testing.T) {
-	report := fencetest.Run(t, fencetest.Options{Trials: 100, Parallel: 4}, func(int) (fencetest.Resource, error) {
-		return newEndpoint(true, forgetful{}), nil
-	})
-	if report.Stale == 0 {
-		t.Errorf("no stale write although restarts forget: %s", report)
+	for seed := range uint64(20) {
+		report := fencetest.Run(t, fencetest.Options{Trials: 100, Parallel: 4, Seed: 1 + seed}, func(int) (fencetest.Resource, error) {
+			return newEndpoint(true, forgetful{}), nil
+		})
+		if report.Stale > 0 {
+			return
+		}
 	}
+	t.Error("no stale write in 2,000 trials although restarts forget")
 }
 
 type forgetful struct{}
