@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"iter"
 	"math"
 	"slices"
 
@@ -78,20 +79,59 @@ func (b *balance) weigh() {
 }
 
 // level takes n partitions from the heaviest, one at a time, as long as they
-// are above their share.
+// are above their share and have one that may go: a newcomer does not wait for
+// those of a worker that have all moved lately while another could give.
 func (b *balance) level(n int, after []int32) {
 	saved := b.load
 	b.load = after
 	defer func() { b.load = saved }()
-	h := b.loads(-1, b.who, func(i int32) bool { return b.mayGive(i) && after[i] > b.fill(i) })
-	for ; n > 0 && h.first() != nobody; n-- {
-		d := h.first()
-		b.give[d]++
-		after[d]--
-		h.again(after[d] > b.fill(d))
+	if n > 0 {
+		spare := b.spare(after)
+		gives := func(i int32) bool { return after[i] > b.fill(i) && spare[i] > b.give[i] }
+		h := b.loads(-1, b.who, func(i int32) bool { return b.mayGive(i) && gives(i) })
+		for ; n > 0 && h.first() != nobody; n-- {
+			d := h.first()
+			b.give[d]++
+			after[d]--
+			h.again(gives(d))
+		}
 	}
 	for _, i := range b.who {
 		after[i] += b.need[i]
+	}
+}
+
+// spare counts the partitions that may go, of each worker above its share.
+func (b *balance) spare(after []int32) []int32 {
+	spare := make([]int32, len(b.in.Workers))
+	above := make([]bool, len(b.in.Workers))
+	for _, i := range b.who {
+		above[i] = after[i] > b.fill(i)
+	}
+	for part, o := range b.resting() {
+		if above[o] && b.movable(part) {
+			spare[o]++
+		}
+	}
+	return spare
+}
+
+// resting walks over the partitions that have an owner and are not under way.
+func (b *balance) resting() iter.Seq2[uint32, int32] {
+	return func(yield func(uint32, int32) bool) {
+		move := 0
+		for q, o := range b.in.Owners {
+			part := uint32(q)
+			for move < len(b.in.Moves) && b.in.Moves[move].Partition < part {
+				move++
+			}
+			if o < 0 || move < len(b.in.Moves) && b.in.Moves[move].Partition == part {
+				continue
+			}
+			if !yield(part, o) {
+				return
+			}
+		}
 	}
 }
 
@@ -175,16 +215,12 @@ func (b *balance) isQuiet() bool {
 // pick walks over the partitions of those that give. inbound is by now what
 // may still be started towards each receiver.
 func (b *balance) pick(wished bool) {
-	move, next := 0, 0
-	for q, o := range b.in.Owners {
+	next := 0
+	for part, o := range b.resting() {
 		if b.budget <= 0 {
 			return
 		}
-		part := uint32(q)
-		for move < len(b.in.Moves) && b.in.Moves[move].Partition < part {
-			move++
-		}
-		if o < 0 || b.give[o] <= 0 || move < len(b.in.Moves) && b.in.Moves[move].Partition == part {
+		if b.give[o] <= 0 {
 			continue
 		}
 		to := b.wish(part)
