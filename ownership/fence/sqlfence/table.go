@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/leasehold-dev/leasehold/ownership/fence"
 )
@@ -16,6 +17,25 @@ import (
 // every start, by several processes at once, and needs no right to create
 // tables where the table exists.
 func (f *Fence) Migrate(ctx context.Context) error {
+	// SQLite tells connections that make a WAL file of a new one at the same moment
+	// that it is locked, at once and without the wait that they have asked for.
+	for began := time.Now(); ; {
+		err := f.migrate(ctx)
+		if f.dialect != SQLite || !errors.Is(err, ErrBlocked) || time.Since(began) > newFileLocked {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// newFileLocked is how long Migrate may be told that a new SQLite file is locked.
+const newFileLocked = 5 * time.Second
+
+func (f *Fence) migrate(ctx context.Context) error {
 	schema, err := f.dialect.Schema()
 	if err != nil {
 		return err
