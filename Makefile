@@ -37,7 +37,7 @@ image: build ## a container image FROM scratch, leasehold:local
 TESTFLAGS ?= -p 1
 
 test: export CGO_ENABLED = 0
-test: ## all tests, some 25 minutes on two cores
+test: ## all tests, 25 to 40 minutes on two cores
 	$(GO) test $(TESTFLAGS) -timeout 30m ./...
 	@set -e; for m in $(NESTED); do echo "in $$m:"; $(GO) -C $$m test $(TESTFLAGS) -timeout 30m ./...; done
 
