@@ -21,7 +21,8 @@ const module = "github.com/leasehold-dev/leasehold"
 // here may not be imported.
 var allowed = map[string][]string{
 	"raftstore/mvcc":        {},
-	"raftstore/state":       {"raftstore/mvcc"},
+	"raftstore/access":      {},
+	"raftstore/state":       {"raftstore/mvcc", "raftstore/access"},
 	"ring":                  {},
 	"ring/keyrange":         {},
 	"metrics":               {},
@@ -112,7 +113,7 @@ var linked = map[string][]string{
 }
 
 // pure packages use no clock, goroutine, socket, logger or random number.
-var pure = []string{"raftstore/state", "raftstore/mvcc", "ring", "ring/keyrange", "ownership/fence", "ownership/audit"}
+var pure = []string{"raftstore/access", "raftstore/state", "raftstore/mvcc", "ring", "ring/keyrange", "ownership/fence", "ownership/audit"}
 
 var impure = []string{"net", "net/http", "os", "os/exec", "math/rand", "math/rand/v2", "crypto/rand", "log", "log/slog", "sync/atomic"}
 

@@ -269,6 +269,7 @@ type Status struct {
 	// the cluster's clock. 0: not at all.
 	StrictHoldMs  int64  `protobuf:"varint,26,opt,name=strict_hold_ms,json=strictHoldMs,proto3" json:"strict_hold_ms,omitempty"`
 	RaftAddr      string `protobuf:"bytes,27,opt,name=raft_addr,json=raftAddr,proto3" json:"raft_addr,omitempty"` // where the other servers reach this one
+	Tls           bool   `protobuf:"varint,28,opt,name=tls,proto3" json:"tls,omitempty"`                          // the server asks who calls
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -490,6 +491,13 @@ func (x *Status) GetRaftAddr() string {
 		return x.RaftAddr
 	}
 	return ""
+}
+
+func (x *Status) GetTls() bool {
+	if x != nil {
+		return x.Tls
+	}
+	return false
 }
 
 type KeyspaceStatus struct {
@@ -1261,6 +1269,7 @@ type ServerHealth struct {
 	LastBackup        *timestamppb.Timestamp `protobuf:"bytes,33,opt,name=last_backup,json=lastBackup,proto3" json:"last_backup,omitempty"`           // of this server since it runs
 	LeaderChanges     uint64                 `protobuf:"varint,34,opt,name=leader_changes,json=leaderChanges,proto3" json:"leader_changes,omitempty"` // seen since this process runs
 	Keys              *KeyFigures            `protobuf:"bytes,35,opt,name=keys,proto3" json:"keys,omitempty"`                                         // unset: the server is too old to know keys
+	Certificates      []*CertificateInfo     `protobuf:"bytes,36,rep,name=certificates,proto3" json:"certificates,omitempty"`                         // in use; none: no TLS
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -1540,6 +1549,90 @@ func (x *ServerHealth) GetKeys() *KeyFigures {
 	return nil
 }
 
+func (x *ServerHealth) GetCertificates() []*CertificateInfo {
+	if x != nil {
+		return x.Certificates
+	}
+	return nil
+}
+
+// CertificateInfo is a certificate that a server uses.
+type CertificateInfo struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Use           string                 `protobuf:"bytes,1,opt,name=use,proto3" json:"use,omitempty"`         // server, authority
+	Subject       string                 `protobuf:"bytes,2,opt,name=subject,proto3" json:"subject,omitempty"` // leasehold://prod/server/s1, or the authority's name
+	Serial        string                 `protobuf:"bytes,3,opt,name=serial,proto3" json:"serial,omitempty"`   // hexadecimal digits
+	NotAfter      *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=not_after,json=notAfter,proto3" json:"not_after,omitempty"`
+	File          string                 `protobuf:"bytes,5,opt,name=file,proto3" json:"file,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CertificateInfo) Reset() {
+	*x = CertificateInfo{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CertificateInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CertificateInfo) ProtoMessage() {}
+
+func (x *CertificateInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CertificateInfo.ProtoReflect.Descriptor instead.
+func (*CertificateInfo) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *CertificateInfo) GetUse() string {
+	if x != nil {
+		return x.Use
+	}
+	return ""
+}
+
+func (x *CertificateInfo) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *CertificateInfo) GetSerial() string {
+	if x != nil {
+		return x.Serial
+	}
+	return ""
+}
+
+func (x *CertificateInfo) GetNotAfter() *timestamppb.Timestamp {
+	if x != nil {
+		return x.NotAfter
+	}
+	return nil
+}
+
+func (x *CertificateInfo) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
 // KeyFigures are one server's measurements of the key store. They are the same
 // on all servers at one revision, but for what is configured.
 type KeyFigures struct {
@@ -1561,7 +1654,7 @@ type KeyFigures struct {
 
 func (x *KeyFigures) Reset() {
 	*x = KeyFigures{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[16]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1573,7 +1666,7 @@ func (x *KeyFigures) String() string {
 func (*KeyFigures) ProtoMessage() {}
 
 func (x *KeyFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[16]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1586,7 +1679,7 @@ func (x *KeyFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyFigures.ProtoReflect.Descriptor instead.
 func (*KeyFigures) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{16}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *KeyFigures) GetKeys() int64 {
@@ -1673,7 +1766,7 @@ type GossipView struct {
 
 func (x *GossipView) Reset() {
 	*x = GossipView{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[17]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1685,7 +1778,7 @@ func (x *GossipView) String() string {
 func (*GossipView) ProtoMessage() {}
 
 func (x *GossipView) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[17]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1698,7 +1791,7 @@ func (x *GossipView) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GossipView.ProtoReflect.Descriptor instead.
 func (*GossipView) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{17}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GossipView) GetRole() string {
@@ -1753,7 +1846,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[18]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1765,7 +1858,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[18]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1778,7 +1871,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{18}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Finding) GetSeverity() string {
@@ -1838,7 +1931,7 @@ type SaveBackupRequest struct {
 
 func (x *SaveBackupRequest) Reset() {
 	*x = SaveBackupRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[19]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1850,7 +1943,7 @@ func (x *SaveBackupRequest) String() string {
 func (*SaveBackupRequest) ProtoMessage() {}
 
 func (x *SaveBackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[19]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1863,7 +1956,7 @@ func (x *SaveBackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveBackupRequest.ProtoReflect.Descriptor instead.
 func (*SaveBackupRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{19}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{20}
 }
 
 type SaveBackupResponse struct {
@@ -1876,7 +1969,7 @@ type SaveBackupResponse struct {
 
 func (x *SaveBackupResponse) Reset() {
 	*x = SaveBackupResponse{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[20]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1888,7 +1981,7 @@ func (x *SaveBackupResponse) String() string {
 func (*SaveBackupResponse) ProtoMessage() {}
 
 func (x *SaveBackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[20]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1901,7 +1994,7 @@ func (x *SaveBackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveBackupResponse.ProtoReflect.Descriptor instead.
 func (*SaveBackupResponse) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{20}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SaveBackupResponse) GetData() []byte {
@@ -1928,7 +2021,7 @@ type CollectDebugRequest struct {
 
 func (x *CollectDebugRequest) Reset() {
 	*x = CollectDebugRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[21]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1940,7 +2033,7 @@ func (x *CollectDebugRequest) String() string {
 func (*CollectDebugRequest) ProtoMessage() {}
 
 func (x *CollectDebugRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[21]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1953,7 +2046,7 @@ func (x *CollectDebugRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectDebugRequest.ProtoReflect.Descriptor instead.
 func (*CollectDebugRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{21}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CollectDebugRequest) GetDurationMs() int64 {
@@ -1980,7 +2073,7 @@ type CollectDebugResponse struct {
 
 func (x *CollectDebugResponse) Reset() {
 	*x = CollectDebugResponse{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[22]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1992,7 +2085,7 @@ func (x *CollectDebugResponse) String() string {
 func (*CollectDebugResponse) ProtoMessage() {}
 
 func (x *CollectDebugResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[22]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2005,7 +2098,7 @@ func (x *CollectDebugResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectDebugResponse.ProtoReflect.Descriptor instead.
 func (*CollectDebugResponse) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{22}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CollectDebugResponse) GetName() string {
@@ -2040,7 +2133,7 @@ type Keyspace struct {
 
 func (x *Keyspace) Reset() {
 	*x = Keyspace{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[23]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2052,7 +2145,7 @@ func (x *Keyspace) String() string {
 func (*Keyspace) ProtoMessage() {}
 
 func (x *Keyspace) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[23]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2065,7 +2158,7 @@ func (x *Keyspace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Keyspace.ProtoReflect.Descriptor instead.
 func (*Keyspace) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{23}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Keyspace) GetId() uint32 {
@@ -2153,7 +2246,7 @@ type CreateKeyspaceRequest struct {
 
 func (x *CreateKeyspaceRequest) Reset() {
 	*x = CreateKeyspaceRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[24]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2165,7 +2258,7 @@ func (x *CreateKeyspaceRequest) String() string {
 func (*CreateKeyspaceRequest) ProtoMessage() {}
 
 func (x *CreateKeyspaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[24]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2178,7 +2271,7 @@ func (x *CreateKeyspaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateKeyspaceRequest.ProtoReflect.Descriptor instead.
 func (*CreateKeyspaceRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{24}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CreateKeyspaceRequest) GetName() string {
@@ -2240,7 +2333,7 @@ type GetKeyspaceRequest struct {
 
 func (x *GetKeyspaceRequest) Reset() {
 	*x = GetKeyspaceRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[25]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2252,7 +2345,7 @@ func (x *GetKeyspaceRequest) String() string {
 func (*GetKeyspaceRequest) ProtoMessage() {}
 
 func (x *GetKeyspaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[25]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2265,7 +2358,7 @@ func (x *GetKeyspaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetKeyspaceRequest.ProtoReflect.Descriptor instead.
 func (*GetKeyspaceRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{25}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetKeyspaceRequest) GetName() string {
@@ -2291,7 +2384,7 @@ type ListKeyspacesRequest struct {
 
 func (x *ListKeyspacesRequest) Reset() {
 	*x = ListKeyspacesRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[26]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2303,7 +2396,7 @@ func (x *ListKeyspacesRequest) String() string {
 func (*ListKeyspacesRequest) ProtoMessage() {}
 
 func (x *ListKeyspacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[26]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2316,7 +2409,7 @@ func (x *ListKeyspacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListKeyspacesRequest.ProtoReflect.Descriptor instead.
 func (*ListKeyspacesRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{26}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListKeyspacesRequest) GetStale() bool {
@@ -2335,7 +2428,7 @@ type ListKeyspacesResponse struct {
 
 func (x *ListKeyspacesResponse) Reset() {
 	*x = ListKeyspacesResponse{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[27]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2347,7 +2440,7 @@ func (x *ListKeyspacesResponse) String() string {
 func (*ListKeyspacesResponse) ProtoMessage() {}
 
 func (x *ListKeyspacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[27]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2360,7 +2453,7 @@ func (x *ListKeyspacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListKeyspacesResponse.ProtoReflect.Descriptor instead.
 func (*ListKeyspacesResponse) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{27}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListKeyspacesResponse) GetItems() []*Keyspace {
@@ -2386,7 +2479,7 @@ type UpdateKeyspaceRequest struct {
 
 func (x *UpdateKeyspaceRequest) Reset() {
 	*x = UpdateKeyspaceRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[28]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2398,7 +2491,7 @@ func (x *UpdateKeyspaceRequest) String() string {
 func (*UpdateKeyspaceRequest) ProtoMessage() {}
 
 func (x *UpdateKeyspaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[28]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2411,7 +2504,7 @@ func (x *UpdateKeyspaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateKeyspaceRequest.ProtoReflect.Descriptor instead.
 func (*UpdateKeyspaceRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{28}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *UpdateKeyspaceRequest) GetName() string {
@@ -2472,7 +2565,7 @@ type DeleteKeyspaceRequest struct {
 
 func (x *DeleteKeyspaceRequest) Reset() {
 	*x = DeleteKeyspaceRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[29]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2484,7 +2577,7 @@ func (x *DeleteKeyspaceRequest) String() string {
 func (*DeleteKeyspaceRequest) ProtoMessage() {}
 
 func (x *DeleteKeyspaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[29]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2497,7 +2590,7 @@ func (x *DeleteKeyspaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteKeyspaceRequest.ProtoReflect.Descriptor instead.
 func (*DeleteKeyspaceRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{29}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DeleteKeyspaceRequest) GetName() string {
@@ -2515,7 +2608,7 @@ type DeleteKeyspaceResponse struct {
 
 func (x *DeleteKeyspaceResponse) Reset() {
 	*x = DeleteKeyspaceResponse{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[30]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2527,7 +2620,7 @@ func (x *DeleteKeyspaceResponse) String() string {
 func (*DeleteKeyspaceResponse) ProtoMessage() {}
 
 func (x *DeleteKeyspaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[30]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2540,7 +2633,7 @@ func (x *DeleteKeyspaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteKeyspaceResponse.ProtoReflect.Descriptor instead.
 func (*DeleteKeyspaceResponse) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{30}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{31}
 }
 
 type Partition struct {
@@ -2567,7 +2660,7 @@ type Partition struct {
 
 func (x *Partition) Reset() {
 	*x = Partition{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[31]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2579,7 +2672,7 @@ func (x *Partition) String() string {
 func (*Partition) ProtoMessage() {}
 
 func (x *Partition) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[31]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2592,7 +2685,7 @@ func (x *Partition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Partition.ProtoReflect.Descriptor instead.
 func (*Partition) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{31}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Partition) GetKeyspace() string {
@@ -2714,7 +2807,7 @@ type ListPartitionsRequest struct {
 
 func (x *ListPartitionsRequest) Reset() {
 	*x = ListPartitionsRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[32]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2726,7 +2819,7 @@ func (x *ListPartitionsRequest) String() string {
 func (*ListPartitionsRequest) ProtoMessage() {}
 
 func (x *ListPartitionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[32]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2739,7 +2832,7 @@ func (x *ListPartitionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPartitionsRequest.ProtoReflect.Descriptor instead.
 func (*ListPartitionsRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{32}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListPartitionsRequest) GetKeyspace() string {
@@ -2794,7 +2887,7 @@ type ListPartitionsResponse struct {
 
 func (x *ListPartitionsResponse) Reset() {
 	*x = ListPartitionsResponse{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[33]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2806,7 +2899,7 @@ func (x *ListPartitionsResponse) String() string {
 func (*ListPartitionsResponse) ProtoMessage() {}
 
 func (x *ListPartitionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[33]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2819,7 +2912,7 @@ func (x *ListPartitionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPartitionsResponse.ProtoReflect.Descriptor instead.
 func (*ListPartitionsResponse) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{33}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListPartitionsResponse) GetItems() []*Partition {
@@ -2847,7 +2940,7 @@ type GetPartitionRequest struct {
 
 func (x *GetPartitionRequest) Reset() {
 	*x = GetPartitionRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[34]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2859,7 +2952,7 @@ func (x *GetPartitionRequest) String() string {
 func (*GetPartitionRequest) ProtoMessage() {}
 
 func (x *GetPartitionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[34]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2872,7 +2965,7 @@ func (x *GetPartitionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPartitionRequest.ProtoReflect.Descriptor instead.
 func (*GetPartitionRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{34}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GetPartitionRequest) GetKeyspace() string {
@@ -2907,7 +3000,7 @@ type MovePartitionRequest struct {
 
 func (x *MovePartitionRequest) Reset() {
 	*x = MovePartitionRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[35]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2919,7 +3012,7 @@ func (x *MovePartitionRequest) String() string {
 func (*MovePartitionRequest) ProtoMessage() {}
 
 func (x *MovePartitionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[35]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2932,7 +3025,7 @@ func (x *MovePartitionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MovePartitionRequest.ProtoReflect.Descriptor instead.
 func (*MovePartitionRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{35}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *MovePartitionRequest) GetKeyspace() string {
@@ -2966,7 +3059,7 @@ type RetryPartitionRequest struct {
 
 func (x *RetryPartitionRequest) Reset() {
 	*x = RetryPartitionRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[36]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2978,7 +3071,7 @@ func (x *RetryPartitionRequest) String() string {
 func (*RetryPartitionRequest) ProtoMessage() {}
 
 func (x *RetryPartitionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[36]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2991,7 +3084,7 @@ func (x *RetryPartitionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryPartitionRequest.ProtoReflect.Descriptor instead.
 func (*RetryPartitionRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{36}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RetryPartitionRequest) GetKeyspace() string {
@@ -3019,7 +3112,7 @@ type LocateRequest struct {
 
 func (x *LocateRequest) Reset() {
 	*x = LocateRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[37]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3031,7 +3124,7 @@ func (x *LocateRequest) String() string {
 func (*LocateRequest) ProtoMessage() {}
 
 func (x *LocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[37]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3044,7 +3137,7 @@ func (x *LocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateRequest.ProtoReflect.Descriptor instead.
 func (*LocateRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{37}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *LocateRequest) GetKeyspace() string {
@@ -3081,7 +3174,7 @@ type ExplainPartitionRequest struct {
 
 func (x *ExplainPartitionRequest) Reset() {
 	*x = ExplainPartitionRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[38]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3093,7 +3186,7 @@ func (x *ExplainPartitionRequest) String() string {
 func (*ExplainPartitionRequest) ProtoMessage() {}
 
 func (x *ExplainPartitionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[38]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3106,7 +3199,7 @@ func (x *ExplainPartitionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPartitionRequest.ProtoReflect.Descriptor instead.
 func (*ExplainPartitionRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{38}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ExplainPartitionRequest) GetKeyspace() string {
@@ -3145,7 +3238,7 @@ type Explanation struct {
 
 func (x *Explanation) Reset() {
 	*x = Explanation{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[39]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3157,7 +3250,7 @@ func (x *Explanation) String() string {
 func (*Explanation) ProtoMessage() {}
 
 func (x *Explanation) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[39]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3170,7 +3263,7 @@ func (x *Explanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Explanation.ProtoReflect.Descriptor instead.
 func (*Explanation) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{39}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Explanation) GetPartition() *Partition {
@@ -3220,7 +3313,7 @@ type Reason struct {
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[40]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3232,7 +3325,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[40]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3245,7 +3338,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{40}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Reason) GetCode() string {
@@ -3283,7 +3376,7 @@ type Candidate struct {
 
 func (x *Candidate) Reset() {
 	*x = Candidate{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[41]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3295,7 +3388,7 @@ func (x *Candidate) String() string {
 func (*Candidate) ProtoMessage() {}
 
 func (x *Candidate) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[41]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3308,7 +3401,7 @@ func (x *Candidate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Candidate.ProtoReflect.Descriptor instead.
 func (*Candidate) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{41}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Candidate) GetWorker() string {
@@ -3363,7 +3456,7 @@ type GetRingRequest struct {
 
 func (x *GetRingRequest) Reset() {
 	*x = GetRingRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[42]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3375,7 +3468,7 @@ func (x *GetRingRequest) String() string {
 func (*GetRingRequest) ProtoMessage() {}
 
 func (x *GetRingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[42]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3388,7 +3481,7 @@ func (x *GetRingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRingRequest.ProtoReflect.Descriptor instead.
 func (*GetRingRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{42}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GetRingRequest) GetKeyspace() string {
@@ -3419,7 +3512,7 @@ type Ring struct {
 
 func (x *Ring) Reset() {
 	*x = Ring{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[43]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3431,7 +3524,7 @@ func (x *Ring) String() string {
 func (*Ring) ProtoMessage() {}
 
 func (x *Ring) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[43]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3444,7 +3537,7 @@ func (x *Ring) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ring.ProtoReflect.Descriptor instead.
 func (*Ring) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{43}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Ring) GetKeyspace() string {
@@ -3505,7 +3598,7 @@ type RingMember struct {
 
 func (x *RingMember) Reset() {
 	*x = RingMember{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[44]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3517,7 +3610,7 @@ func (x *RingMember) String() string {
 func (*RingMember) ProtoMessage() {}
 
 func (x *RingMember) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[44]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3530,7 +3623,7 @@ func (x *RingMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RingMember.ProtoReflect.Descriptor instead.
 func (*RingMember) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{44}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *RingMember) GetWorker() string {
@@ -3600,7 +3693,7 @@ type RingPoint struct {
 
 func (x *RingPoint) Reset() {
 	*x = RingPoint{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[45]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3612,7 +3705,7 @@ func (x *RingPoint) String() string {
 func (*RingPoint) ProtoMessage() {}
 
 func (x *RingPoint) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[45]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3625,7 +3718,7 @@ func (x *RingPoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RingPoint.ProtoReflect.Descriptor instead.
 func (*RingPoint) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{45}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *RingPoint) GetPosition() string {
@@ -3653,7 +3746,7 @@ type SimulateRingRequest struct {
 
 func (x *SimulateRingRequest) Reset() {
 	*x = SimulateRingRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[46]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3665,7 +3758,7 @@ func (x *SimulateRingRequest) String() string {
 func (*SimulateRingRequest) ProtoMessage() {}
 
 func (x *SimulateRingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[46]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3678,7 +3771,7 @@ func (x *SimulateRingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SimulateRingRequest.ProtoReflect.Descriptor instead.
 func (*SimulateRingRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{46}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SimulateRingRequest) GetKeyspace() string {
@@ -3713,7 +3806,7 @@ type SimulatedWorker struct {
 
 func (x *SimulatedWorker) Reset() {
 	*x = SimulatedWorker{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[47]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3725,7 +3818,7 @@ func (x *SimulatedWorker) String() string {
 func (*SimulatedWorker) ProtoMessage() {}
 
 func (x *SimulatedWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[47]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3738,7 +3831,7 @@ func (x *SimulatedWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SimulatedWorker.ProtoReflect.Descriptor instead.
 func (*SimulatedWorker) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{47}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SimulatedWorker) GetId() string {
@@ -3774,7 +3867,7 @@ type Simulation struct {
 
 func (x *Simulation) Reset() {
 	*x = Simulation{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[48]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3786,7 +3879,7 @@ func (x *Simulation) String() string {
 func (*Simulation) ProtoMessage() {}
 
 func (x *Simulation) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[48]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3799,7 +3892,7 @@ func (x *Simulation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Simulation.ProtoReflect.Descriptor instead.
 func (*Simulation) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{48}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Simulation) GetMoves() []*SimulatedMove {
@@ -3842,7 +3935,7 @@ type SimulatedMove struct {
 
 func (x *SimulatedMove) Reset() {
 	*x = SimulatedMove{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[49]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3854,7 +3947,7 @@ func (x *SimulatedMove) String() string {
 func (*SimulatedMove) ProtoMessage() {}
 
 func (x *SimulatedMove) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[49]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3867,7 +3960,7 @@ func (x *SimulatedMove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SimulatedMove.ProtoReflect.Descriptor instead.
 func (*SimulatedMove) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{49}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *SimulatedMove) GetPartition() uint32 {
@@ -3923,13 +4016,14 @@ type Worker struct {
 	FencingChecks     uint64 `protobuf:"varint,20,opt,name=fencing_checks,json=fencingChecks,proto3" json:"fencing_checks,omitempty"`      // by its guards, since its process began
 	FencingRejections uint64 `protobuf:"varint,21,opt,name=fencing_rejections,json=fencingRejections,proto3" json:"fencing_rejections,omitempty"`
 	Version           string `protobuf:"bytes,22,opt,name=version,proto3" json:"version,omitempty"`
+	Owner             string `protobuf:"bytes,23,opt,name=owner,proto3" json:"owner,omitempty"` // the identity that opened the session; empty: not asked
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Worker) Reset() {
 	*x = Worker{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[50]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3941,7 +4035,7 @@ func (x *Worker) String() string {
 func (*Worker) ProtoMessage() {}
 
 func (x *Worker) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[50]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3954,7 +4048,7 @@ func (x *Worker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Worker.ProtoReflect.Descriptor instead.
 func (*Worker) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{50}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Worker) GetId() string {
@@ -4111,6 +4205,13 @@ func (x *Worker) GetVersion() string {
 	return ""
 }
 
+func (x *Worker) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
 type ListWorkersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Stale         bool                   `protobuf:"varint,1,opt,name=stale,proto3" json:"stale,omitempty"`
@@ -4120,7 +4221,7 @@ type ListWorkersRequest struct {
 
 func (x *ListWorkersRequest) Reset() {
 	*x = ListWorkersRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[51]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4132,7 +4233,7 @@ func (x *ListWorkersRequest) String() string {
 func (*ListWorkersRequest) ProtoMessage() {}
 
 func (x *ListWorkersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[51]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4145,7 +4246,7 @@ func (x *ListWorkersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkersRequest.ProtoReflect.Descriptor instead.
 func (*ListWorkersRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{51}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ListWorkersRequest) GetStale() bool {
@@ -4164,7 +4265,7 @@ type ListWorkersResponse struct {
 
 func (x *ListWorkersResponse) Reset() {
 	*x = ListWorkersResponse{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[52]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4176,7 +4277,7 @@ func (x *ListWorkersResponse) String() string {
 func (*ListWorkersResponse) ProtoMessage() {}
 
 func (x *ListWorkersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[52]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4189,7 +4290,7 @@ func (x *ListWorkersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkersResponse.ProtoReflect.Descriptor instead.
 func (*ListWorkersResponse) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{52}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ListWorkersResponse) GetItems() []*Worker {
@@ -4208,7 +4309,7 @@ type DrainWorkerRequest struct {
 
 func (x *DrainWorkerRequest) Reset() {
 	*x = DrainWorkerRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[53]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4220,7 +4321,7 @@ func (x *DrainWorkerRequest) String() string {
 func (*DrainWorkerRequest) ProtoMessage() {}
 
 func (x *DrainWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[53]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4233,7 +4334,7 @@ func (x *DrainWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainWorkerRequest.ProtoReflect.Descriptor instead.
 func (*DrainWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{53}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *DrainWorkerRequest) GetId() string {
@@ -4252,7 +4353,7 @@ type UndrainWorkerRequest struct {
 
 func (x *UndrainWorkerRequest) Reset() {
 	*x = UndrainWorkerRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[54]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4264,7 +4365,7 @@ func (x *UndrainWorkerRequest) String() string {
 func (*UndrainWorkerRequest) ProtoMessage() {}
 
 func (x *UndrainWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[54]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4277,7 +4378,7 @@ func (x *UndrainWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainWorkerRequest.ProtoReflect.Descriptor instead.
 func (*UndrainWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{54}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *UndrainWorkerRequest) GetId() string {
@@ -4296,7 +4397,7 @@ type EvictWorkerRequest struct {
 
 func (x *EvictWorkerRequest) Reset() {
 	*x = EvictWorkerRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[55]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4308,7 +4409,7 @@ func (x *EvictWorkerRequest) String() string {
 func (*EvictWorkerRequest) ProtoMessage() {}
 
 func (x *EvictWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[55]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4321,7 +4422,7 @@ func (x *EvictWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvictWorkerRequest.ProtoReflect.Descriptor instead.
 func (*EvictWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{55}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *EvictWorkerRequest) GetId() string {
@@ -4354,7 +4455,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[56]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4366,7 +4467,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[56]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4379,7 +4480,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{56}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Event) GetRevision() uint64 {
@@ -4486,7 +4587,7 @@ type ListEventsRequest struct {
 
 func (x *ListEventsRequest) Reset() {
 	*x = ListEventsRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[57]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4498,7 +4599,7 @@ func (x *ListEventsRequest) String() string {
 func (*ListEventsRequest) ProtoMessage() {}
 
 func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[57]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4511,7 +4612,7 @@ func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsRequest.ProtoReflect.Descriptor instead.
 func (*ListEventsRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{57}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ListEventsRequest) GetKeyspace() string {
@@ -4559,7 +4660,7 @@ type ListEventsResponse struct {
 
 func (x *ListEventsResponse) Reset() {
 	*x = ListEventsResponse{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[58]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4571,7 +4672,7 @@ func (x *ListEventsResponse) String() string {
 func (*ListEventsResponse) ProtoMessage() {}
 
 func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[58]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4584,7 +4685,7 @@ func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsResponse.ProtoReflect.Descriptor instead.
 func (*ListEventsResponse) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{58}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ListEventsResponse) GetItems() []*Event {
@@ -4615,7 +4716,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[59]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4627,7 +4728,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[59]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4640,7 +4741,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{59}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *WatchEventsRequest) GetAfterRevision() uint64 {
@@ -4684,7 +4785,7 @@ type WatchEventsResponse struct {
 
 func (x *WatchEventsResponse) Reset() {
 	*x = WatchEventsResponse{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[60]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4696,7 +4797,7 @@ func (x *WatchEventsResponse) String() string {
 func (*WatchEventsResponse) ProtoMessage() {}
 
 func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[60]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4709,7 +4810,7 @@ func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
 func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{60}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *WatchEventsResponse) GetItems() []*Event {
@@ -4752,7 +4853,7 @@ type AttachRequest struct {
 
 func (x *AttachRequest) Reset() {
 	*x = AttachRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[61]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4764,7 +4865,7 @@ func (x *AttachRequest) String() string {
 func (*AttachRequest) ProtoMessage() {}
 
 func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[61]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4777,7 +4878,7 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
 func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{61}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *AttachRequest) GetRequest() isAttachRequest_Request {
@@ -4932,7 +5033,7 @@ type OpenSession struct {
 
 func (x *OpenSession) Reset() {
 	*x = OpenSession{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[62]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4944,7 +5045,7 @@ func (x *OpenSession) String() string {
 func (*OpenSession) ProtoMessage() {}
 
 func (x *OpenSession) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[62]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4957,7 +5058,7 @@ func (x *OpenSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSession.ProtoReflect.Descriptor instead.
 func (*OpenSession) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{62}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *OpenSession) GetSessionId() uint64 {
@@ -5050,7 +5151,7 @@ type ResumeSession struct {
 
 func (x *ResumeSession) Reset() {
 	*x = ResumeSession{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[63]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5062,7 +5163,7 @@ func (x *ResumeSession) String() string {
 func (*ResumeSession) ProtoMessage() {}
 
 func (x *ResumeSession) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[63]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5075,7 +5176,7 @@ func (x *ResumeSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeSession.ProtoReflect.Descriptor instead.
 func (*ResumeSession) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{63}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ResumeSession) GetSessionId() uint64 {
@@ -5142,7 +5243,7 @@ type KeepAliveRequest struct {
 
 func (x *KeepAliveRequest) Reset() {
 	*x = KeepAliveRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[64]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5154,7 +5255,7 @@ func (x *KeepAliveRequest) String() string {
 func (*KeepAliveRequest) ProtoMessage() {}
 
 func (x *KeepAliveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[64]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5167,7 +5268,7 @@ func (x *KeepAliveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepAliveRequest.ProtoReflect.Descriptor instead.
 func (*KeepAliveRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{64}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *KeepAliveRequest) GetSessionId() uint64 {
@@ -5268,7 +5369,7 @@ type FencingRejections struct {
 
 func (x *FencingRejections) Reset() {
 	*x = FencingRejections{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[65]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5280,7 +5381,7 @@ func (x *FencingRejections) String() string {
 func (*FencingRejections) ProtoMessage() {}
 
 func (x *FencingRejections) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[65]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5293,7 +5394,7 @@ func (x *FencingRejections) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FencingRejections.ProtoReflect.Descriptor instead.
 func (*FencingRejections) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{65}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *FencingRejections) GetStaleToken() uint64 {
@@ -5348,7 +5449,7 @@ type LostLeases struct {
 
 func (x *LostLeases) Reset() {
 	*x = LostLeases{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[66]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5360,7 +5461,7 @@ func (x *LostLeases) String() string {
 func (*LostLeases) ProtoMessage() {}
 
 func (x *LostLeases) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[66]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5373,7 +5474,7 @@ func (x *LostLeases) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LostLeases.ProtoReflect.Descriptor instead.
 func (*LostLeases) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{66}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *LostLeases) GetExpired() uint64 {
@@ -5438,7 +5539,7 @@ type KeepAliveResponse struct {
 
 func (x *KeepAliveResponse) Reset() {
 	*x = KeepAliveResponse{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[67]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5450,7 +5551,7 @@ func (x *KeepAliveResponse) String() string {
 func (*KeepAliveResponse) ProtoMessage() {}
 
 func (x *KeepAliveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[67]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5463,7 +5564,7 @@ func (x *KeepAliveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepAliveResponse.ProtoReflect.Descriptor instead.
 func (*KeepAliveResponse) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{67}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *KeepAliveResponse) GetSessionId() uint64 {
@@ -5512,7 +5613,7 @@ type LeaseRef struct {
 
 func (x *LeaseRef) Reset() {
 	*x = LeaseRef{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[68]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5524,7 +5625,7 @@ func (x *LeaseRef) String() string {
 func (*LeaseRef) ProtoMessage() {}
 
 func (x *LeaseRef) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[68]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5537,7 +5638,7 @@ func (x *LeaseRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRef.ProtoReflect.Descriptor instead.
 func (*LeaseRef) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{68}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *LeaseRef) GetKeyspaceId() uint32 {
@@ -5573,7 +5674,7 @@ type ReleaseLeases struct {
 
 func (x *ReleaseLeases) Reset() {
 	*x = ReleaseLeases{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[69]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5585,7 +5686,7 @@ func (x *ReleaseLeases) String() string {
 func (*ReleaseLeases) ProtoMessage() {}
 
 func (x *ReleaseLeases) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[69]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5598,7 +5699,7 @@ func (x *ReleaseLeases) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseLeases.ProtoReflect.Descriptor instead.
 func (*ReleaseLeases) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{69}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ReleaseLeases) GetRequest() uint64 {
@@ -5639,7 +5740,7 @@ type JoinKeyspace struct {
 
 func (x *JoinKeyspace) Reset() {
 	*x = JoinKeyspace{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[70]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5651,7 +5752,7 @@ func (x *JoinKeyspace) String() string {
 func (*JoinKeyspace) ProtoMessage() {}
 
 func (x *JoinKeyspace) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[70]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5664,7 +5765,7 @@ func (x *JoinKeyspace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinKeyspace.ProtoReflect.Descriptor instead.
 func (*JoinKeyspace) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{70}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *JoinKeyspace) GetKeyspace() string {
@@ -5693,7 +5794,7 @@ type LeaveSession struct {
 
 func (x *LeaveSession) Reset() {
 	*x = LeaveSession{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[71]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5705,7 +5806,7 @@ func (x *LeaveSession) String() string {
 func (*LeaveSession) ProtoMessage() {}
 
 func (x *LeaveSession) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[71]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5718,7 +5819,7 @@ func (x *LeaveSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveSession.ProtoReflect.Descriptor instead.
 func (*LeaveSession) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{71}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *LeaveSession) GetRestart() bool {
@@ -5736,7 +5837,7 @@ type Pong struct {
 
 func (x *Pong) Reset() {
 	*x = Pong{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[72]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5748,7 +5849,7 @@ func (x *Pong) String() string {
 func (*Pong) ProtoMessage() {}
 
 func (x *Pong) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[72]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5761,7 +5862,7 @@ func (x *Pong) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pong.ProtoReflect.Descriptor instead.
 func (*Pong) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{72}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{73}
 }
 
 type ReportToken struct {
@@ -5773,7 +5874,7 @@ type ReportToken struct {
 
 func (x *ReportToken) Reset() {
 	*x = ReportToken{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[73]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5785,7 +5886,7 @@ func (x *ReportToken) String() string {
 func (*ReportToken) ProtoMessage() {}
 
 func (x *ReportToken) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[73]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5798,7 +5899,7 @@ func (x *ReportToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportToken.ProtoReflect.Descriptor instead.
 func (*ReportToken) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{73}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *ReportToken) GetToken() uint64 {
@@ -5820,6 +5921,7 @@ type AttachResponse struct {
 	//	*AttachResponse_Joined
 	//	*AttachResponse_Closed
 	//	*AttachResponse_Ping
+	//	*AttachResponse_Gossip
 	Response      isAttachResponse_Response `protobuf_oneof:"response"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5827,7 +5929,7 @@ type AttachResponse struct {
 
 func (x *AttachResponse) Reset() {
 	*x = AttachResponse{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[74]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5839,7 +5941,7 @@ func (x *AttachResponse) String() string {
 func (*AttachResponse) ProtoMessage() {}
 
 func (x *AttachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[74]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5852,7 +5954,7 @@ func (x *AttachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachResponse.ProtoReflect.Descriptor instead.
 func (*AttachResponse) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{74}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *AttachResponse) GetResponse() isAttachResponse_Response {
@@ -5934,6 +6036,15 @@ func (x *AttachResponse) GetPing() *Ping {
 	return nil
 }
 
+func (x *AttachResponse) GetGossip() *GossipSetup {
+	if x != nil {
+		if x, ok := x.Response.(*AttachResponse_Gossip); ok {
+			return x.Gossip
+		}
+	}
+	return nil
+}
+
 type isAttachResponse_Response interface {
 	isAttachResponse_Response()
 }
@@ -5970,6 +6081,11 @@ type AttachResponse_Ping struct {
 	Ping *Ping `protobuf:"bytes,8,opt,name=ping,proto3,oneof"` // answer with pong at once
 }
 
+type AttachResponse_Gossip struct {
+	// To workers that gossip: after opened, and whenever the keys have changed.
+	Gossip *GossipSetup `protobuf:"bytes,9,opt,name=gossip,proto3,oneof"`
+}
+
 func (*AttachResponse_Opened) isAttachResponse_Response() {}
 
 func (*AttachResponse_KeepAlive) isAttachResponse_Response() {}
@@ -5986,6 +6102,8 @@ func (*AttachResponse_Closed) isAttachResponse_Response() {}
 
 func (*AttachResponse_Ping) isAttachResponse_Response() {}
 
+func (*AttachResponse_Gossip) isAttachResponse_Response() {}
+
 type SessionOpened struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	SessionId     uint64                 `protobuf:"varint,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
@@ -6001,7 +6119,7 @@ type SessionOpened struct {
 
 func (x *SessionOpened) Reset() {
 	*x = SessionOpened{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[75]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6013,7 +6131,7 @@ func (x *SessionOpened) String() string {
 func (*SessionOpened) ProtoMessage() {}
 
 func (x *SessionOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[75]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6026,7 +6144,7 @@ func (x *SessionOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionOpened.ProtoReflect.Descriptor instead.
 func (*SessionOpened) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{75}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *SessionOpened) GetSessionId() uint64 {
@@ -6093,7 +6211,7 @@ type KeyspaceJoined struct {
 
 func (x *KeyspaceJoined) Reset() {
 	*x = KeyspaceJoined{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[76]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6105,7 +6223,7 @@ func (x *KeyspaceJoined) String() string {
 func (*KeyspaceJoined) ProtoMessage() {}
 
 func (x *KeyspaceJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[76]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6118,7 +6236,7 @@ func (x *KeyspaceJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyspaceJoined.ProtoReflect.Descriptor instead.
 func (*KeyspaceJoined) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{76}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *KeyspaceJoined) GetKeyspaceId() uint32 {
@@ -6188,7 +6306,7 @@ type Leases struct {
 
 func (x *Leases) Reset() {
 	*x = Leases{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[77]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6200,7 +6318,7 @@ func (x *Leases) String() string {
 func (*Leases) ProtoMessage() {}
 
 func (x *Leases) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[77]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6213,7 +6331,7 @@ func (x *Leases) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Leases.ProtoReflect.Descriptor instead.
 func (*Leases) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{77}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *Leases) GetKeyspaceId() uint32 {
@@ -6276,7 +6394,7 @@ type LeaseList struct {
 
 func (x *LeaseList) Reset() {
 	*x = LeaseList{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[78]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6288,7 +6406,7 @@ func (x *LeaseList) String() string {
 func (*LeaseList) ProtoMessage() {}
 
 func (x *LeaseList) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[78]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6301,7 +6419,7 @@ func (x *LeaseList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseList.ProtoReflect.Descriptor instead.
 func (*LeaseList) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{78}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *LeaseList) GetTerm() uint64 {
@@ -6340,7 +6458,7 @@ type LeaseChanges struct {
 
 func (x *LeaseChanges) Reset() {
 	*x = LeaseChanges{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[79]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6352,7 +6470,7 @@ func (x *LeaseChanges) String() string {
 func (*LeaseChanges) ProtoMessage() {}
 
 func (x *LeaseChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[79]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6365,7 +6483,7 @@ func (x *LeaseChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseChanges.ProtoReflect.Descriptor instead.
 func (*LeaseChanges) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{79}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *LeaseChanges) GetTerm() uint64 {
@@ -6413,7 +6531,7 @@ type LeasesReleased struct {
 
 func (x *LeasesReleased) Reset() {
 	*x = LeasesReleased{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[80]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6425,7 +6543,7 @@ func (x *LeasesReleased) String() string {
 func (*LeasesReleased) ProtoMessage() {}
 
 func (x *LeasesReleased) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[80]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6438,7 +6556,7 @@ func (x *LeasesReleased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeasesReleased.ProtoReflect.Descriptor instead.
 func (*LeasesReleased) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{80}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *LeasesReleased) GetRequest() uint64 {
@@ -6464,7 +6582,7 @@ type SessionClosed struct {
 
 func (x *SessionClosed) Reset() {
 	*x = SessionClosed{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[81]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6476,7 +6594,7 @@ func (x *SessionClosed) String() string {
 func (*SessionClosed) ProtoMessage() {}
 
 func (x *SessionClosed) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[81]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6489,7 +6607,7 @@ func (x *SessionClosed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionClosed.ProtoReflect.Descriptor instead.
 func (*SessionClosed) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{81}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *SessionClosed) GetError() *ErrorDetail {
@@ -6507,7 +6625,7 @@ type Ping struct {
 
 func (x *Ping) Reset() {
 	*x = Ping{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[82]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6519,7 +6637,7 @@ func (x *Ping) String() string {
 func (*Ping) ProtoMessage() {}
 
 func (x *Ping) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[82]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6532,7 +6650,7 @@ func (x *Ping) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ping.ProtoReflect.Descriptor instead.
 func (*Ping) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{82}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{83}
 }
 
 type AcquireRequest struct {
@@ -6548,7 +6666,7 @@ type AcquireRequest struct {
 
 func (x *AcquireRequest) Reset() {
 	*x = AcquireRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[83]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6560,7 +6678,7 @@ func (x *AcquireRequest) String() string {
 func (*AcquireRequest) ProtoMessage() {}
 
 func (x *AcquireRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[83]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6573,7 +6691,7 @@ func (x *AcquireRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcquireRequest.ProtoReflect.Descriptor instead.
 func (*AcquireRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{83}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *AcquireRequest) GetName() string {
@@ -6624,7 +6742,7 @@ type AcquireResponse struct {
 
 func (x *AcquireResponse) Reset() {
 	*x = AcquireResponse{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[84]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6636,7 +6754,7 @@ func (x *AcquireResponse) String() string {
 func (*AcquireResponse) ProtoMessage() {}
 
 func (x *AcquireResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[84]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6649,7 +6767,7 @@ func (x *AcquireResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcquireResponse.ProtoReflect.Descriptor instead.
 func (*AcquireResponse) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{84}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *AcquireResponse) GetAcquired() bool {
@@ -6699,7 +6817,7 @@ type CreateSequentialRequest struct {
 
 func (x *CreateSequentialRequest) Reset() {
 	*x = CreateSequentialRequest{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[85]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6711,7 +6829,7 @@ func (x *CreateSequentialRequest) String() string {
 func (*CreateSequentialRequest) ProtoMessage() {}
 
 func (x *CreateSequentialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[85]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6724,7 +6842,7 @@ func (x *CreateSequentialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSequentialRequest.ProtoReflect.Descriptor instead.
 func (*CreateSequentialRequest) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{85}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *CreateSequentialRequest) GetPrefix() string {
@@ -6766,7 +6884,7 @@ type CreateSequentialResponse struct {
 
 func (x *CreateSequentialResponse) Reset() {
 	*x = CreateSequentialResponse{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[86]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6778,7 +6896,7 @@ func (x *CreateSequentialResponse) String() string {
 func (*CreateSequentialResponse) ProtoMessage() {}
 
 func (x *CreateSequentialResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[86]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6791,7 +6909,7 @@ func (x *CreateSequentialResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSequentialResponse.ProtoReflect.Descriptor instead.
 func (*CreateSequentialResponse) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{86}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *CreateSequentialResponse) GetKey() []byte {
@@ -6813,6 +6931,870 @@ func (x *CreateSequentialResponse) GetRevision() int64 {
 		return x.Revision
 	}
 	return 0
+}
+
+type Credential struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Role          Role                   `protobuf:"varint,3,opt,name=role,proto3,enum=leasehold.v1.Role" json:"role,omitempty"`
+	Keyspaces     []string               `protobuf:"bytes,4,rep,name=keyspaces,proto3" json:"keyspaces,omitempty"`                        // names, or beginnings and a star
+	KeyPrefixes   []string               `protobuf:"bytes,5,rep,name=key_prefixes,json=keyPrefixes,proto3" json:"key_prefixes,omitempty"` // the empty one: all keys
+	Created       *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created,proto3" json:"created,omitempty"`
+	Expires       *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expires,proto3" json:"expires,omitempty"` // unset: never
+	CreatedBy     string                 `protobuf:"bytes,8,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Credential) Reset() {
+	*x = Credential{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[88]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Credential) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Credential) ProtoMessage() {}
+
+func (x *Credential) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[88]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Credential.ProtoReflect.Descriptor instead.
+func (*Credential) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{88}
+}
+
+func (x *Credential) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Credential) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Credential) GetRole() Role {
+	if x != nil {
+		return x.Role
+	}
+	return Role_ROLE_UNSPECIFIED
+}
+
+func (x *Credential) GetKeyspaces() []string {
+	if x != nil {
+		return x.Keyspaces
+	}
+	return nil
+}
+
+func (x *Credential) GetKeyPrefixes() []string {
+	if x != nil {
+		return x.KeyPrefixes
+	}
+	return nil
+}
+
+func (x *Credential) GetCreated() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Created
+	}
+	return nil
+}
+
+func (x *Credential) GetExpires() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Expires
+	}
+	return nil
+}
+
+func (x *Credential) GetCreatedBy() string {
+	if x != nil {
+		return x.CreatedBy
+	}
+	return ""
+}
+
+type CreateCredentialRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                         // unique while the credential lives
+	Role  Role                   `protobuf:"varint,2,opt,name=role,proto3,enum=leasehold.v1.Role" json:"role,omitempty"` // reader, worker or operator
+	// Neither: everywhere. With either, only there.
+	Keyspaces     []string `protobuf:"bytes,3,rep,name=keyspaces,proto3" json:"keyspaces,omitempty"`
+	KeyPrefixes   []string `protobuf:"bytes,4,rep,name=key_prefixes,json=keyPrefixes,proto3" json:"key_prefixes,omitempty"`
+	TtlMs         int64    `protobuf:"varint,5,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"` // 0: never expires
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateCredentialRequest) Reset() {
+	*x = CreateCredentialRequest{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[89]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateCredentialRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateCredentialRequest) ProtoMessage() {}
+
+func (x *CreateCredentialRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[89]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateCredentialRequest.ProtoReflect.Descriptor instead.
+func (*CreateCredentialRequest) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{89}
+}
+
+func (x *CreateCredentialRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CreateCredentialRequest) GetRole() Role {
+	if x != nil {
+		return x.Role
+	}
+	return Role_ROLE_UNSPECIFIED
+}
+
+func (x *CreateCredentialRequest) GetKeyspaces() []string {
+	if x != nil {
+		return x.Keyspaces
+	}
+	return nil
+}
+
+func (x *CreateCredentialRequest) GetKeyPrefixes() []string {
+	if x != nil {
+		return x.KeyPrefixes
+	}
+	return nil
+}
+
+func (x *CreateCredentialRequest) GetTtlMs() int64 {
+	if x != nil {
+		return x.TtlMs
+	}
+	return 0
+}
+
+type CreateCredentialResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Credential    *Credential            `protobuf:"bytes,1,opt,name=credential,proto3" json:"credential,omitempty"`
+	Token         string                 `protobuf:"bytes,2,opt,name=token,proto3" json:"token,omitempty"` // to be kept secret
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateCredentialResponse) Reset() {
+	*x = CreateCredentialResponse{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[90]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateCredentialResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateCredentialResponse) ProtoMessage() {}
+
+func (x *CreateCredentialResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[90]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateCredentialResponse.ProtoReflect.Descriptor instead.
+func (*CreateCredentialResponse) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{90}
+}
+
+func (x *CreateCredentialResponse) GetCredential() *Credential {
+	if x != nil {
+		return x.Credential
+	}
+	return nil
+}
+
+func (x *CreateCredentialResponse) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+type ListCredentialsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListCredentialsRequest) Reset() {
+	*x = ListCredentialsRequest{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[91]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListCredentialsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListCredentialsRequest) ProtoMessage() {}
+
+func (x *ListCredentialsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[91]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListCredentialsRequest.ProtoReflect.Descriptor instead.
+func (*ListCredentialsRequest) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{91}
+}
+
+type ListCredentialsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Items         []*Credential          `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListCredentialsResponse) Reset() {
+	*x = ListCredentialsResponse{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[92]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListCredentialsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListCredentialsResponse) ProtoMessage() {}
+
+func (x *ListCredentialsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[92]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListCredentialsResponse.ProtoReflect.Descriptor instead.
+func (*ListCredentialsResponse) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{92}
+}
+
+func (x *ListCredentialsResponse) GetItems() []*Credential {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+type RevokeCredentialRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Credential    string                 `protobuf:"bytes,1,opt,name=credential,proto3" json:"credential,omitempty"` // id or name
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeCredentialRequest) Reset() {
+	*x = RevokeCredentialRequest{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[93]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeCredentialRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeCredentialRequest) ProtoMessage() {}
+
+func (x *RevokeCredentialRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[93]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeCredentialRequest.ProtoReflect.Descriptor instead.
+func (*RevokeCredentialRequest) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{93}
+}
+
+func (x *RevokeCredentialRequest) GetCredential() string {
+	if x != nil {
+		return x.Credential
+	}
+	return ""
+}
+
+type RevokeCredentialResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Credential    *Credential            `protobuf:"bytes,1,opt,name=credential,proto3" json:"credential,omitempty"` // as it was
+	Sessions      int64                  `protobuf:"varint,2,opt,name=sessions,proto3" json:"sessions,omitempty"`    // that were barred, leases of keys among them
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeCredentialResponse) Reset() {
+	*x = RevokeCredentialResponse{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[94]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeCredentialResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeCredentialResponse) ProtoMessage() {}
+
+func (x *RevokeCredentialResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[94]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeCredentialResponse.ProtoReflect.Descriptor instead.
+func (*RevokeCredentialResponse) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{94}
+}
+
+func (x *RevokeCredentialResponse) GetCredential() *Credential {
+	if x != nil {
+		return x.Credential
+	}
+	return nil
+}
+
+func (x *RevokeCredentialResponse) GetSessions() int64 {
+	if x != nil {
+		return x.Sessions
+	}
+	return 0
+}
+
+type GetKeyringRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetKeyringRequest) Reset() {
+	*x = GetKeyringRequest{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[95]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetKeyringRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetKeyringRequest) ProtoMessage() {}
+
+func (x *GetKeyringRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[95]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetKeyringRequest.ProtoReflect.Descriptor instead.
+func (*GetKeyringRequest) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{95}
+}
+
+// Keyring names keys by their digests: the first 8 hexadecimal digits of SHA-256.
+type Keyring struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Encrypted bool                   `protobuf:"varint,1,opt,name=encrypted,proto3" json:"encrypted,omitempty"` // false: gossip is in the clear, and there are no keys
+	Version   uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`     // rises with each change
+	Keys      []*GossipKey           `protobuf:"bytes,3,rep,name=keys,proto3" json:"keys,omitempty"`
+	// As the asked server sees them through gossip; those that have left are not there.
+	Members       []*KeyringMember `protobuf:"bytes,4,rep,name=members,proto3" json:"members,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Keyring) Reset() {
+	*x = Keyring{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[96]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Keyring) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Keyring) ProtoMessage() {}
+
+func (x *Keyring) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[96]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Keyring.ProtoReflect.Descriptor instead.
+func (*Keyring) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{96}
+}
+
+func (x *Keyring) GetEncrypted() bool {
+	if x != nil {
+		return x.Encrypted
+	}
+	return false
+}
+
+func (x *Keyring) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Keyring) GetKeys() []*GossipKey {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *Keyring) GetMembers() []*KeyringMember {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+type GossipKey struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Digest        string                 `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
+	Primary       bool                   `protobuf:"varint,2,opt,name=primary,proto3" json:"primary,omitempty"` // gossip is encrypted with it
+	Members       int32                  `protobuf:"varint,3,opt,name=members,proto3" json:"members,omitempty"` // alive, and known to have it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GossipKey) Reset() {
+	*x = GossipKey{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[97]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GossipKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GossipKey) ProtoMessage() {}
+
+func (x *GossipKey) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[97]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GossipKey.ProtoReflect.Descriptor instead.
+func (*GossipKey) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{97}
+}
+
+func (x *GossipKey) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *GossipKey) GetPrimary() bool {
+	if x != nil {
+		return x.Primary
+	}
+	return false
+}
+
+func (x *GossipKey) GetMembers() int32 {
+	if x != nil {
+		return x.Members
+	}
+	return 0
+}
+
+type KeyringMember struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Role          string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"` // server or worker
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	Status        string                 `protobuf:"bytes,3,opt,name=status,proto3" json:"status,omitempty"`                        // alive, leaving, dead
+	Digests       []string               `protobuf:"bytes,4,rep,name=digests,proto3" json:"digests,omitempty"`                      // of the keys that it has; the first is the one that it encrypts with
+	UpToDate      bool                   `protobuf:"varint,5,opt,name=up_to_date,json=upToDate,proto3" json:"up_to_date,omitempty"` // it has acknowledged the present version
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeyringMember) Reset() {
+	*x = KeyringMember{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[98]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyringMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyringMember) ProtoMessage() {}
+
+func (x *KeyringMember) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[98]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyringMember.ProtoReflect.Descriptor instead.
+func (*KeyringMember) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{98}
+}
+
+func (x *KeyringMember) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *KeyringMember) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *KeyringMember) GetStatus() string {
+	if x != nil {
+		return x.Status
+	}
+	return ""
+}
+
+func (x *KeyringMember) GetDigests() []string {
+	if x != nil {
+		return x.Digests
+	}
+	return nil
+}
+
+func (x *KeyringMember) GetUpToDate() bool {
+	if x != nil {
+		return x.UpToDate
+	}
+	return false
+}
+
+type AddGossipKeyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"` // 16, 24 or 32 bytes; empty: a server draws 32
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddGossipKeyRequest) Reset() {
+	*x = AddGossipKeyRequest{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[99]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddGossipKeyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddGossipKeyRequest) ProtoMessage() {}
+
+func (x *AddGossipKeyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[99]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddGossipKeyRequest.ProtoReflect.Descriptor instead.
+func (*AddGossipKeyRequest) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{99}
+}
+
+func (x *AddGossipKeyRequest) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+type UseGossipKeyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Digest        string                 `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
+	Force         bool                   `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"` // also while a member does not have it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UseGossipKeyRequest) Reset() {
+	*x = UseGossipKeyRequest{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[100]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UseGossipKeyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UseGossipKeyRequest) ProtoMessage() {}
+
+func (x *UseGossipKeyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[100]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UseGossipKeyRequest.ProtoReflect.Descriptor instead.
+func (*UseGossipKeyRequest) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{100}
+}
+
+func (x *UseGossipKeyRequest) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *UseGossipKeyRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+type RemoveGossipKeyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Digest        string                 `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
+	Force         bool                   `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"` // also while a member encrypts with it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveGossipKeyRequest) Reset() {
+	*x = RemoveGossipKeyRequest{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[101]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveGossipKeyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveGossipKeyRequest) ProtoMessage() {}
+
+func (x *RemoveGossipKeyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[101]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveGossipKeyRequest.ProtoReflect.Descriptor instead.
+func (*RemoveGossipKeyRequest) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{101}
+}
+
+func (x *RemoveGossipKeyRequest) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *RemoveGossipKeyRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+// GossipSetup is what a member needs to take part in gossip.
+type GossipSetup struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Label         string                 `protobuf:"bytes,1,opt,name=label,proto3" json:"label,omitempty"`
+	Keys          [][]byte               `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"`        // the first encrypts; none: gossip is in the clear
+	Version       uint64                 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"` // of the keyring
+	Seeds         []string               `protobuf:"bytes,4,rep,name=seeds,proto3" json:"seeds,omitempty"`      // gossip addresses of servers
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GossipSetup) Reset() {
+	*x = GossipSetup{}
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[102]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GossipSetup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GossipSetup) ProtoMessage() {}
+
+func (x *GossipSetup) ProtoReflect() protoreflect.Message {
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[102]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GossipSetup.ProtoReflect.Descriptor instead.
+func (*GossipSetup) Descriptor() ([]byte, []int) {
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{102}
+}
+
+func (x *GossipSetup) GetLabel() string {
+	if x != nil {
+		return x.Label
+	}
+	return ""
+}
+
+func (x *GossipSetup) GetKeys() [][]byte {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *GossipSetup) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *GossipSetup) GetSeeds() []string {
+	if x != nil {
+		return x.Seeds
+	}
+	return nil
 }
 
 // ErrorDetail travels in the details of every gRPC status this API returns.
@@ -6839,7 +7821,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[87]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6851,7 +7833,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[87]
+	mi := &file_ownership_leaseholdv1_leasehold_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6864,7 +7846,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{87}
+	return file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *ErrorDetail) GetReason() string {
@@ -6955,8 +7937,8 @@ var File_ownership_leaseholdv1_leasehold_proto protoreflect.FileDescriptor
 
 const file_ownership_leaseholdv1_leasehold_proto_rawDesc = "" +
 	"\n" +
-	"%ownership/leaseholdv1/leasehold.proto\x12\fleasehold.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x12\n" +
-	"\x10GetStatusRequest\"\x86\a\n" +
+	"%ownership/leaseholdv1/leasehold.proto\x12\fleasehold.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"ownership/leaseholdv1/access.proto\"\x12\n" +
+	"\x10GetStatusRequest\"\x98\a\n" +
 	"\x06Status\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1b\n" +
@@ -6988,7 +7970,8 @@ const file_ownership_leaseholdv1_leasehold_proto_rawDesc = "" +
 	"\x11max_feature_level\x18\x18 \x01(\rR\x0fmaxFeatureLevel\x12\x12\n" +
 	"\x04boot\x18\x19 \x01(\x04R\x04boot\x12$\n" +
 	"\x0estrict_hold_ms\x18\x1a \x01(\x03R\fstrictHoldMs\x12\x1b\n" +
-	"\traft_addr\x18\x1b \x01(\tR\braftAddr\"\xb2\x01\n" +
+	"\traft_addr\x18\x1b \x01(\tR\braftAddr\x12\x10\n" +
+	"\x03tls\x18\x1c \x01(\bR\x03tls\"\xb2\x01\n" +
 	"\x0eKeyspaceStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
 	"\n" +
@@ -7038,8 +8021,7 @@ const file_ownership_leaseholdv1_leasehold_proto_rawDesc = "" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\"9\n" +
 	"\x1aTransferLeadershipResponse\x12\x1b\n" +
 	"\tleader_id\x18\x01 \x01(\tR\bleaderId\"\x12\n" +
-	"\x10GetHealthRequest\"\xc1\n" +
-	"\n" +
+	"\x10GetHealthRequest\"\x84\v\n" +
 	"\fServerHealth\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x19\n" +
 	"\bstore_id\x18\x02 \x01(\tR\astoreId\x12\x1d\n" +
@@ -7087,7 +8069,14 @@ const file_ownership_leaseholdv1_leasehold_proto_rawDesc = "" +
 	"\vlast_backup\x18! \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"lastBackup\x12%\n" +
 	"\x0eleader_changes\x18\" \x01(\x04R\rleaderChanges\x12,\n" +
-	"\x04keys\x18# \x01(\v2\x18.leasehold.v1.KeyFiguresR\x04keys\"\xe2\x02\n" +
+	"\x04keys\x18# \x01(\v2\x18.leasehold.v1.KeyFiguresR\x04keys\x12A\n" +
+	"\fcertificates\x18$ \x03(\v2\x1d.leasehold.v1.CertificateInfoR\fcertificates\"\xa2\x01\n" +
+	"\x0fCertificateInfo\x12\x10\n" +
+	"\x03use\x18\x01 \x01(\tR\x03use\x12\x18\n" +
+	"\asubject\x18\x02 \x01(\tR\asubject\x12\x16\n" +
+	"\x06serial\x18\x03 \x01(\tR\x06serial\x127\n" +
+	"\tnot_after\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\bnotAfter\x12\x12\n" +
+	"\x04file\x18\x05 \x01(\tR\x04file\"\xe2\x02\n" +
 	"\n" +
 	"KeyFigures\x12\x12\n" +
 	"\x04keys\x18\x01 \x01(\x03R\x04keys\x12\x14\n" +
@@ -7292,7 +8281,7 @@ const file_ownership_leaseholdv1_leasehold_proto_rawDesc = "" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x03 \x01(\tR\x02to\x12\x14\n" +
-	"\x05cause\x18\x04 \x01(\tR\x05cause\"\xd0\x05\n" +
+	"\x05cause\x18\x04 \x01(\tR\x05cause\"\xe6\x05\n" +
 	"\x06Worker\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
 	"\n" +
@@ -7317,7 +8306,8 @@ const file_ownership_leaseholdv1_leasehold_proto_rawDesc = "" +
 	"\x10longest_pause_ms\x18\x13 \x01(\x03R\x0elongestPauseMs\x12%\n" +
 	"\x0efencing_checks\x18\x14 \x01(\x04R\rfencingChecks\x12-\n" +
 	"\x12fencing_rejections\x18\x15 \x01(\x04R\x11fencingRejections\x12\x18\n" +
-	"\aversion\x18\x16 \x01(\tR\aversion\x1a9\n" +
+	"\aversion\x18\x16 \x01(\tR\aversion\x12\x14\n" +
+	"\x05owner\x18\x17 \x01(\tR\x05owner\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"*\n" +
@@ -7468,7 +8458,7 @@ const file_ownership_leaseholdv1_leasehold_proto_rawDesc = "" +
 	"\arestart\x18\x01 \x01(\bR\arestart\"\x06\n" +
 	"\x04Pong\"#\n" +
 	"\vReportToken\x12\x14\n" +
-	"\x05token\x18\x01 \x01(\x04R\x05token\"\xd5\x03\n" +
+	"\x05token\x18\x01 \x01(\x04R\x05token\"\x8a\x04\n" +
 	"\x0eAttachResponse\x125\n" +
 	"\x06opened\x18\x01 \x01(\v2\x1b.leasehold.v1.SessionOpenedH\x00R\x06opened\x12@\n" +
 	"\n" +
@@ -7478,7 +8468,8 @@ const file_ownership_leaseholdv1_leasehold_proto_rawDesc = "" +
 	"\breleased\x18\x05 \x01(\v2\x1c.leasehold.v1.LeasesReleasedH\x00R\breleased\x126\n" +
 	"\x06joined\x18\x06 \x01(\v2\x1c.leasehold.v1.KeyspaceJoinedH\x00R\x06joined\x125\n" +
 	"\x06closed\x18\a \x01(\v2\x1b.leasehold.v1.SessionClosedH\x00R\x06closed\x12(\n" +
-	"\x04ping\x18\b \x01(\v2\x12.leasehold.v1.PingH\x00R\x04pingB\n" +
+	"\x04ping\x18\b \x01(\v2\x12.leasehold.v1.PingH\x00R\x04ping\x123\n" +
+	"\x06gossip\x18\t \x01(\v2\x19.leasehold.v1.GossipSetupH\x00R\x06gossipB\n" +
 	"\n" +
 	"\bresponse\"\xf9\x01\n" +
 	"\rSessionOpened\x12\x1d\n" +
@@ -7551,7 +8542,71 @@ const file_ownership_leaseholdv1_leasehold_proto_rawDesc = "" +
 	"\x18CreateSequentialResponse\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x03R\brevision\"\xc9\x02\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\"\xa4\x02\n" +
+	"\n" +
+	"Credential\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12&\n" +
+	"\x04role\x18\x03 \x01(\x0e2\x12.leasehold.v1.RoleR\x04role\x12\x1c\n" +
+	"\tkeyspaces\x18\x04 \x03(\tR\tkeyspaces\x12!\n" +
+	"\fkey_prefixes\x18\x05 \x03(\tR\vkeyPrefixes\x124\n" +
+	"\acreated\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x124\n" +
+	"\aexpires\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\x12\x1d\n" +
+	"\n" +
+	"created_by\x18\b \x01(\tR\tcreatedBy\"\xad\x01\n" +
+	"\x17CreateCredentialRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12&\n" +
+	"\x04role\x18\x02 \x01(\x0e2\x12.leasehold.v1.RoleR\x04role\x12\x1c\n" +
+	"\tkeyspaces\x18\x03 \x03(\tR\tkeyspaces\x12!\n" +
+	"\fkey_prefixes\x18\x04 \x03(\tR\vkeyPrefixes\x12\x15\n" +
+	"\x06ttl_ms\x18\x05 \x01(\x03R\x05ttlMs\"j\n" +
+	"\x18CreateCredentialResponse\x128\n" +
+	"\n" +
+	"credential\x18\x01 \x01(\v2\x18.leasehold.v1.CredentialR\n" +
+	"credential\x12\x14\n" +
+	"\x05token\x18\x02 \x01(\tR\x05token\"\x18\n" +
+	"\x16ListCredentialsRequest\"I\n" +
+	"\x17ListCredentialsResponse\x12.\n" +
+	"\x05items\x18\x01 \x03(\v2\x18.leasehold.v1.CredentialR\x05items\"9\n" +
+	"\x17RevokeCredentialRequest\x12\x1e\n" +
+	"\n" +
+	"credential\x18\x01 \x01(\tR\n" +
+	"credential\"p\n" +
+	"\x18RevokeCredentialResponse\x128\n" +
+	"\n" +
+	"credential\x18\x01 \x01(\v2\x18.leasehold.v1.CredentialR\n" +
+	"credential\x12\x1a\n" +
+	"\bsessions\x18\x02 \x01(\x03R\bsessions\"\x13\n" +
+	"\x11GetKeyringRequest\"\xa5\x01\n" +
+	"\aKeyring\x12\x1c\n" +
+	"\tencrypted\x18\x01 \x01(\bR\tencrypted\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\x12+\n" +
+	"\x04keys\x18\x03 \x03(\v2\x17.leasehold.v1.GossipKeyR\x04keys\x125\n" +
+	"\amembers\x18\x04 \x03(\v2\x1b.leasehold.v1.KeyringMemberR\amembers\"W\n" +
+	"\tGossipKey\x12\x16\n" +
+	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x18\n" +
+	"\aprimary\x18\x02 \x01(\bR\aprimary\x12\x18\n" +
+	"\amembers\x18\x03 \x01(\x05R\amembers\"\x83\x01\n" +
+	"\rKeyringMember\x12\x12\n" +
+	"\x04role\x18\x01 \x01(\tR\x04role\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x16\n" +
+	"\x06status\x18\x03 \x01(\tR\x06status\x12\x18\n" +
+	"\adigests\x18\x04 \x03(\tR\adigests\x12\x1c\n" +
+	"\n" +
+	"up_to_date\x18\x05 \x01(\bR\bupToDate\"'\n" +
+	"\x13AddGossipKeyRequest\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\"C\n" +
+	"\x13UseGossipKeyRequest\x12\x16\n" +
+	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x14\n" +
+	"\x05force\x18\x02 \x01(\bR\x05force\"F\n" +
+	"\x16RemoveGossipKeyRequest\x12\x16\n" +
+	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x14\n" +
+	"\x05force\x18\x02 \x01(\bR\x05force\"g\n" +
+	"\vGossipSetup\x12\x14\n" +
+	"\x05label\x18\x01 \x01(\tR\x05label\x12\x12\n" +
+	"\x04keys\x18\x02 \x03(\fR\x04keys\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\x04R\aversion\x12\x14\n" +
+	"\x05seeds\x18\x04 \x03(\tR\x05seeds\"\xc9\x02\n" +
 	"\vErrorDetail\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +
@@ -7585,51 +8640,106 @@ const file_ownership_leaseholdv1_leasehold_proto_rawDesc = "" +
 	"\x14RELEASE_CAUSE_FAILED\x10\x03\x12\x17\n" +
 	"\x13RELEASE_CAUSE_ENDED\x10\x04\x12\x1f\n" +
 	"\x1bRELEASE_CAUSE_CLAIM_REFUSED\x10\x05\x12\x19\n" +
-	"\x15RELEASE_CAUSE_REFUSED\x10\x062\xa6\x06\n" +
-	"\x0eClusterService\x12A\n" +
-	"\tGetStatus\x12\x1e.leasehold.v1.GetStatusRequest\x1a\x14.leasehold.v1.Status\x12L\n" +
-	"\tListPeers\x12\x1e.leasehold.v1.ListPeersRequest\x1a\x1f.leasehold.v1.ListPeersResponse\x12R\n" +
-	"\vInitCluster\x12 .leasehold.v1.InitClusterRequest\x1a!.leasehold.v1.InitClusterResponse\x12;\n" +
-	"\aAddPeer\x12\x1c.leasehold.v1.AddPeerRequest\x1a\x12.leasehold.v1.Peer\x12C\n" +
-	"\vPromotePeer\x12 .leasehold.v1.PromotePeerRequest\x1a\x12.leasehold.v1.Peer\x12O\n" +
+	"\x15RELEASE_CAUSE_REFUSED\x10\x062\x9c\a\n" +
+	"\x0eClusterService\x12O\n" +
+	"\tGetStatus\x12\x1e.leasehold.v1.GetStatusRequest\x1a\x14.leasehold.v1.Status\"\f\xa2\xe3\x18\b\n" +
+	"\x04\x01\x02\x03\x04\x18\x01\x12Z\n" +
+	"\tListPeers\x12\x1e.leasehold.v1.ListPeersRequest\x1a\x1f.leasehold.v1.ListPeersResponse\"\f\xa2\xe3\x18\b\n" +
+	"\x04\x01\x02\x03\x04\x18\x01\x12]\n" +
+	"\vInitCluster\x12 .leasehold.v1.InitClusterRequest\x1a!.leasehold.v1.InitClusterResponse\"\t\xa2\xe3\x18\x05\n" +
+	"\x01\x03 \x01\x12F\n" +
+	"\aAddPeer\x12\x1c.leasehold.v1.AddPeerRequest\x1a\x12.leasehold.v1.Peer\"\t\xa2\xe3\x18\x05\n" +
+	"\x01\x03 \x01\x12N\n" +
+	"\vPromotePeer\x12 .leasehold.v1.PromotePeerRequest\x1a\x12.leasehold.v1.Peer\"\t\xa2\xe3\x18\x05\n" +
+	"\x01\x03 \x01\x12Z\n" +
 	"\n" +
-	"RemovePeer\x12\x1f.leasehold.v1.RemovePeerRequest\x1a .leasehold.v1.RemovePeerResponse\x12g\n" +
-	"\x12TransferLeadership\x12'.leasehold.v1.TransferLeadershipRequest\x1a(.leasehold.v1.TransferLeadershipResponse\x12G\n" +
-	"\tGetHealth\x12\x1e.leasehold.v1.GetHealthRequest\x1a\x1a.leasehold.v1.ServerHealth\x12Q\n" +
+	"RemovePeer\x12\x1f.leasehold.v1.RemovePeerRequest\x1a .leasehold.v1.RemovePeerResponse\"\t\xa2\xe3\x18\x05\n" +
+	"\x01\x03 \x01\x12r\n" +
+	"\x12TransferLeadership\x12'.leasehold.v1.TransferLeadershipRequest\x1a(.leasehold.v1.TransferLeadershipResponse\"\t\xa2\xe3\x18\x05\n" +
+	"\x01\x03 \x01\x12T\n" +
+	"\tGetHealth\x12\x1e.leasehold.v1.GetHealthRequest\x1a\x1a.leasehold.v1.ServerHealth\"\v\xa2\xe3\x18\a\n" +
+	"\x03\x01\x03\x04\x18\x01\x12\\\n" +
 	"\n" +
-	"SaveBackup\x12\x1f.leasehold.v1.SaveBackupRequest\x1a .leasehold.v1.SaveBackupResponse0\x01\x12W\n" +
-	"\fCollectDebug\x12!.leasehold.v1.CollectDebugRequest\x1a\".leasehold.v1.CollectDebugResponse0\x012\xaf\x03\n" +
-	"\x0fKeyspaceService\x12M\n" +
-	"\x0eCreateKeyspace\x12#.leasehold.v1.CreateKeyspaceRequest\x1a\x16.leasehold.v1.Keyspace\x12G\n" +
-	"\vGetKeyspace\x12 .leasehold.v1.GetKeyspaceRequest\x1a\x16.leasehold.v1.Keyspace\x12X\n" +
-	"\rListKeyspaces\x12\".leasehold.v1.ListKeyspacesRequest\x1a#.leasehold.v1.ListKeyspacesResponse\x12M\n" +
-	"\x0eUpdateKeyspace\x12#.leasehold.v1.UpdateKeyspaceRequest\x1a\x16.leasehold.v1.Keyspace\x12[\n" +
-	"\x0eDeleteKeyspace\x12#.leasehold.v1.DeleteKeyspaceRequest\x1a$.leasehold.v1.DeleteKeyspaceResponse2\xef\x03\n" +
-	"\x10PartitionService\x12[\n" +
-	"\x0eListPartitions\x12#.leasehold.v1.ListPartitionsRequest\x1a$.leasehold.v1.ListPartitionsResponse\x12J\n" +
-	"\fGetPartition\x12!.leasehold.v1.GetPartitionRequest\x1a\x17.leasehold.v1.Partition\x12L\n" +
-	"\rMovePartition\x12\".leasehold.v1.MovePartitionRequest\x1a\x17.leasehold.v1.Partition\x12N\n" +
-	"\x0eRetryPartition\x12#.leasehold.v1.RetryPartitionRequest\x1a\x17.leasehold.v1.Partition\x12>\n" +
-	"\x06Locate\x12\x1b.leasehold.v1.LocateRequest\x1a\x17.leasehold.v1.Partition\x12T\n" +
-	"\x10ExplainPartition\x12%.leasehold.v1.ExplainPartitionRequest\x1a\x19.leasehold.v1.Explanation2\x97\x01\n" +
-	"\vRingService\x12;\n" +
-	"\aGetRing\x12\x1c.leasehold.v1.GetRingRequest\x1a\x12.leasehold.v1.Ring\x12K\n" +
-	"\fSimulateRing\x12!.leasehold.v1.SimulateRingRequest\x1a\x18.leasehold.v1.Simulation2\xbc\x02\n" +
-	"\rWorkerService\x12R\n" +
-	"\vListWorkers\x12 .leasehold.v1.ListWorkersRequest\x1a!.leasehold.v1.ListWorkersResponse\x12E\n" +
-	"\vDrainWorker\x12 .leasehold.v1.DrainWorkerRequest\x1a\x14.leasehold.v1.Worker\x12I\n" +
-	"\rUndrainWorker\x12\".leasehold.v1.UndrainWorkerRequest\x1a\x14.leasehold.v1.Worker\x12E\n" +
-	"\vEvictWorker\x12 .leasehold.v1.EvictWorkerRequest\x1a\x14.leasehold.v1.Worker2\xb5\x01\n" +
-	"\fEventService\x12O\n" +
+	"SaveBackup\x12\x1f.leasehold.v1.SaveBackupRequest\x1a .leasehold.v1.SaveBackupResponse\"\t\xa2\xe3\x18\x05\n" +
+	"\x01\x03 \x010\x01\x12b\n" +
+	"\fCollectDebug\x12!.leasehold.v1.CollectDebugRequest\x1a\".leasehold.v1.CollectDebugResponse\"\t\xa2\xe3\x18\x05\n" +
+	"\x01\x03 \x010\x012\x80\x04\n" +
+	"\x0fKeyspaceService\x12^\n" +
+	"\x0eCreateKeyspace\x12#.leasehold.v1.CreateKeyspaceRequest\x1a\x16.leasehold.v1.Keyspace\"\x0f\xa2\xe3\x18\v\n" +
+	"\x01\x03\x12\x04name \x01\x12X\n" +
+	"\vGetKeyspace\x12 .leasehold.v1.GetKeyspaceRequest\x1a\x16.leasehold.v1.Keyspace\"\x0f\xa2\xe3\x18\v\n" +
+	"\x03\x01\x02\x03\x12\x04name\x12e\n" +
+	"\rListKeyspaces\x12\".leasehold.v1.ListKeyspacesRequest\x1a#.leasehold.v1.ListKeyspacesResponse\"\v\xa2\xe3\x18\a\n" +
+	"\x03\x01\x02\x03\x18\x01\x12^\n" +
+	"\x0eUpdateKeyspace\x12#.leasehold.v1.UpdateKeyspaceRequest\x1a\x16.leasehold.v1.Keyspace\"\x0f\xa2\xe3\x18\v\n" +
+	"\x01\x03\x12\x04name \x01\x12l\n" +
+	"\x0eDeleteKeyspace\x12#.leasehold.v1.DeleteKeyspaceRequest\x1a$.leasehold.v1.DeleteKeyspaceResponse\"\x0f\xa2\xe3\x18\v\n" +
+	"\x01\x03\x12\x04name \x012\xed\x04\n" +
+	"\x10PartitionService\x12p\n" +
+	"\x0eListPartitions\x12#.leasehold.v1.ListPartitionsRequest\x1a$.leasehold.v1.ListPartitionsResponse\"\x13\xa2\xe3\x18\x0f\n" +
+	"\x03\x01\x02\x03\x12\bkeyspace\x12_\n" +
+	"\fGetPartition\x12!.leasehold.v1.GetPartitionRequest\x1a\x17.leasehold.v1.Partition\"\x13\xa2\xe3\x18\x0f\n" +
+	"\x03\x01\x02\x03\x12\bkeyspace\x12a\n" +
+	"\rMovePartition\x12\".leasehold.v1.MovePartitionRequest\x1a\x17.leasehold.v1.Partition\"\x13\xa2\xe3\x18\x0f\n" +
+	"\x01\x03\x12\bkeyspace \x01\x12c\n" +
+	"\x0eRetryPartition\x12#.leasehold.v1.RetryPartitionRequest\x1a\x17.leasehold.v1.Partition\"\x13\xa2\xe3\x18\x0f\n" +
+	"\x01\x03\x12\bkeyspace \x01\x12S\n" +
+	"\x06Locate\x12\x1b.leasehold.v1.LocateRequest\x1a\x17.leasehold.v1.Partition\"\x13\xa2\xe3\x18\x0f\n" +
+	"\x03\x01\x02\x03\x12\bkeyspace\x12i\n" +
+	"\x10ExplainPartition\x12%.leasehold.v1.ExplainPartitionRequest\x1a\x19.leasehold.v1.Explanation\"\x13\xa2\xe3\x18\x0f\n" +
+	"\x03\x01\x02\x03\x12\bkeyspace2\xc0\x01\n" +
+	"\vRingService\x12P\n" +
+	"\aGetRing\x12\x1c.leasehold.v1.GetRingRequest\x1a\x12.leasehold.v1.Ring\"\x13\xa2\xe3\x18\x0f\n" +
+	"\x03\x01\x02\x03\x12\bkeyspace\x12_\n" +
+	"\fSimulateRing\x12!.leasehold.v1.SimulateRingRequest\x1a\x18.leasehold.v1.Simulation\"\x12\xa2\xe3\x18\x0e\n" +
+	"\x02\x01\x03\x12\bkeyspace2\xe9\x02\n" +
+	"\rWorkerService\x12^\n" +
+	"\vListWorkers\x12 .leasehold.v1.ListWorkersRequest\x1a!.leasehold.v1.ListWorkersResponse\"\n" +
+	"\xa2\xe3\x18\x06\n" +
+	"\x02\x01\x03\x18\x01\x12P\n" +
+	"\vDrainWorker\x12 .leasehold.v1.DrainWorkerRequest\x1a\x14.leasehold.v1.Worker\"\t\xa2\xe3\x18\x05\n" +
+	"\x01\x03 \x01\x12T\n" +
+	"\rUndrainWorker\x12\".leasehold.v1.UndrainWorkerRequest\x1a\x14.leasehold.v1.Worker\"\t\xa2\xe3\x18\x05\n" +
+	"\x01\x03 \x01\x12P\n" +
+	"\vEvictWorker\x12 .leasehold.v1.EvictWorkerRequest\x1a\x14.leasehold.v1.Worker\"\t\xa2\xe3\x18\x05\n" +
+	"\x01\x03 \x012\xcf\x01\n" +
+	"\fEventService\x12\\\n" +
 	"\n" +
-	"ListEvents\x12\x1f.leasehold.v1.ListEventsRequest\x1a .leasehold.v1.ListEventsResponse\x12T\n" +
-	"\vWatchEvents\x12 .leasehold.v1.WatchEventsRequest\x1a!.leasehold.v1.WatchEventsResponse0\x012\xa7\x01\n" +
-	"\x0eSessionService\x12G\n" +
-	"\x06Attach\x12\x1b.leasehold.v1.AttachRequest\x1a\x1c.leasehold.v1.AttachResponse(\x010\x01\x12L\n" +
-	"\tKeepAlive\x12\x1e.leasehold.v1.KeepAliveRequest\x1a\x1f.leasehold.v1.KeepAliveResponse2\xc0\x01\n" +
-	"\x13CoordinationService\x12F\n" +
-	"\aAcquire\x12\x1c.leasehold.v1.AcquireRequest\x1a\x1d.leasehold.v1.AcquireResponse\x12a\n" +
-	"\x10CreateSequential\x12%.leasehold.v1.CreateSequentialRequest\x1a&.leasehold.v1.CreateSequentialResponseBFZDgithub.com/leasehold-dev/leasehold/ownership/leaseholdv1;leaseholdv1b\x06proto3"
+	"ListEvents\x12\x1f.leasehold.v1.ListEventsRequest\x1a .leasehold.v1.ListEventsResponse\"\v\xa2\xe3\x18\a\n" +
+	"\x03\x01\x02\x03\x18\x01\x12a\n" +
+	"\vWatchEvents\x12 .leasehold.v1.WatchEventsRequest\x1a!.leasehold.v1.WatchEventsResponse\"\v\xa2\xe3\x18\a\n" +
+	"\x03\x01\x02\x03\x18\x010\x012\xbf\x01\n" +
+	"\x0eSessionService\x12S\n" +
+	"\x06Attach\x12\x1b.leasehold.v1.AttachRequest\x1a\x1c.leasehold.v1.AttachResponse\"\n" +
+	"\xa2\xe3\x18\x06\n" +
+	"\x02\x02\x03\x18\x01(\x010\x01\x12X\n" +
+	"\tKeepAlive\x12\x1e.leasehold.v1.KeepAliveRequest\x1a\x1f.leasehold.v1.KeepAliveResponse\"\n" +
+	"\xa2\xe3\x18\x06\n" +
+	"\x02\x02\x03\x18\x012\xd8\x01\n" +
+	"\x13CoordinationService\x12R\n" +
+	"\aAcquire\x12\x1c.leasehold.v1.AcquireRequest\x1a\x1d.leasehold.v1.AcquireResponse\"\n" +
+	"\xa2\xe3\x18\x06\n" +
+	"\x02\x02\x03\x18\x01\x12m\n" +
+	"\x10CreateSequential\x12%.leasehold.v1.CreateSequentialRequest\x1a&.leasehold.v1.CreateSequentialResponse\"\n" +
+	"\xa2\xe3\x18\x06\n" +
+	"\x02\x02\x03\x18\x012\xd8\x02\n" +
+	"\x11CredentialService\x12l\n" +
+	"\x10CreateCredential\x12%.leasehold.v1.CreateCredentialRequest\x1a&.leasehold.v1.CreateCredentialResponse\"\t\xa2\xe3\x18\x05\n" +
+	"\x01\x03 \x01\x12g\n" +
+	"\x0fListCredentials\x12$.leasehold.v1.ListCredentialsRequest\x1a%.leasehold.v1.ListCredentialsResponse\"\a\xa2\xe3\x18\x03\n" +
+	"\x01\x03\x12l\n" +
+	"\x10RevokeCredential\x12%.leasehold.v1.RevokeCredentialRequest\x1a&.leasehold.v1.RevokeCredentialResponse\"\t\xa2\xe3\x18\x05\n" +
+	"\x01\x03 \x012\xe4\x02\n" +
+	"\rGossipService\x12N\n" +
+	"\n" +
+	"GetKeyring\x12\x1f.leasehold.v1.GetKeyringRequest\x1a\x15.leasehold.v1.Keyring\"\b\xa2\xe3\x18\x04\n" +
+	"\x02\x01\x03\x12S\n" +
+	"\fAddGossipKey\x12!.leasehold.v1.AddGossipKeyRequest\x1a\x15.leasehold.v1.Keyring\"\t\xa2\xe3\x18\x05\n" +
+	"\x01\x03 \x01\x12S\n" +
+	"\fUseGossipKey\x12!.leasehold.v1.UseGossipKeyRequest\x1a\x15.leasehold.v1.Keyring\"\t\xa2\xe3\x18\x05\n" +
+	"\x01\x03 \x01\x12Y\n" +
+	"\x0fRemoveGossipKey\x12$.leasehold.v1.RemoveGossipKeyRequest\x1a\x15.leasehold.v1.Keyring\"\t\xa2\xe3\x18\x05\n" +
+	"\x01\x03 \x01BFZDgithub.com/leasehold-dev/leasehold/ownership/leaseholdv1;leaseholdv1b\x06proto3"
 
 var (
 	file_ownership_leaseholdv1_leasehold_proto_rawDescOnce sync.Once
@@ -7644,7 +8754,7 @@ func file_ownership_leaseholdv1_leasehold_proto_rawDescGZIP() []byte {
 }
 
 var file_ownership_leaseholdv1_leasehold_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_ownership_leaseholdv1_leasehold_proto_msgTypes = make([]protoimpl.MessageInfo, 90)
+var file_ownership_leaseholdv1_leasehold_proto_msgTypes = make([]protoimpl.MessageInfo, 106)
 var file_ownership_leaseholdv1_leasehold_proto_goTypes = []any{
 	(Takeover)(0),                      // 0: leasehold.v1.Takeover
 	(PartitionState)(0),                // 1: leasehold.v1.PartitionState
@@ -7665,213 +8775,256 @@ var file_ownership_leaseholdv1_leasehold_proto_goTypes = []any{
 	(*TransferLeadershipResponse)(nil), // 16: leasehold.v1.TransferLeadershipResponse
 	(*GetHealthRequest)(nil),           // 17: leasehold.v1.GetHealthRequest
 	(*ServerHealth)(nil),               // 18: leasehold.v1.ServerHealth
-	(*KeyFigures)(nil),                 // 19: leasehold.v1.KeyFigures
-	(*GossipView)(nil),                 // 20: leasehold.v1.GossipView
-	(*Finding)(nil),                    // 21: leasehold.v1.Finding
-	(*SaveBackupRequest)(nil),          // 22: leasehold.v1.SaveBackupRequest
-	(*SaveBackupResponse)(nil),         // 23: leasehold.v1.SaveBackupResponse
-	(*CollectDebugRequest)(nil),        // 24: leasehold.v1.CollectDebugRequest
-	(*CollectDebugResponse)(nil),       // 25: leasehold.v1.CollectDebugResponse
-	(*Keyspace)(nil),                   // 26: leasehold.v1.Keyspace
-	(*CreateKeyspaceRequest)(nil),      // 27: leasehold.v1.CreateKeyspaceRequest
-	(*GetKeyspaceRequest)(nil),         // 28: leasehold.v1.GetKeyspaceRequest
-	(*ListKeyspacesRequest)(nil),       // 29: leasehold.v1.ListKeyspacesRequest
-	(*ListKeyspacesResponse)(nil),      // 30: leasehold.v1.ListKeyspacesResponse
-	(*UpdateKeyspaceRequest)(nil),      // 31: leasehold.v1.UpdateKeyspaceRequest
-	(*DeleteKeyspaceRequest)(nil),      // 32: leasehold.v1.DeleteKeyspaceRequest
-	(*DeleteKeyspaceResponse)(nil),     // 33: leasehold.v1.DeleteKeyspaceResponse
-	(*Partition)(nil),                  // 34: leasehold.v1.Partition
-	(*ListPartitionsRequest)(nil),      // 35: leasehold.v1.ListPartitionsRequest
-	(*ListPartitionsResponse)(nil),     // 36: leasehold.v1.ListPartitionsResponse
-	(*GetPartitionRequest)(nil),        // 37: leasehold.v1.GetPartitionRequest
-	(*MovePartitionRequest)(nil),       // 38: leasehold.v1.MovePartitionRequest
-	(*RetryPartitionRequest)(nil),      // 39: leasehold.v1.RetryPartitionRequest
-	(*LocateRequest)(nil),              // 40: leasehold.v1.LocateRequest
-	(*ExplainPartitionRequest)(nil),    // 41: leasehold.v1.ExplainPartitionRequest
-	(*Explanation)(nil),                // 42: leasehold.v1.Explanation
-	(*Reason)(nil),                     // 43: leasehold.v1.Reason
-	(*Candidate)(nil),                  // 44: leasehold.v1.Candidate
-	(*GetRingRequest)(nil),             // 45: leasehold.v1.GetRingRequest
-	(*Ring)(nil),                       // 46: leasehold.v1.Ring
-	(*RingMember)(nil),                 // 47: leasehold.v1.RingMember
-	(*RingPoint)(nil),                  // 48: leasehold.v1.RingPoint
-	(*SimulateRingRequest)(nil),        // 49: leasehold.v1.SimulateRingRequest
-	(*SimulatedWorker)(nil),            // 50: leasehold.v1.SimulatedWorker
-	(*Simulation)(nil),                 // 51: leasehold.v1.Simulation
-	(*SimulatedMove)(nil),              // 52: leasehold.v1.SimulatedMove
-	(*Worker)(nil),                     // 53: leasehold.v1.Worker
-	(*ListWorkersRequest)(nil),         // 54: leasehold.v1.ListWorkersRequest
-	(*ListWorkersResponse)(nil),        // 55: leasehold.v1.ListWorkersResponse
-	(*DrainWorkerRequest)(nil),         // 56: leasehold.v1.DrainWorkerRequest
-	(*UndrainWorkerRequest)(nil),       // 57: leasehold.v1.UndrainWorkerRequest
-	(*EvictWorkerRequest)(nil),         // 58: leasehold.v1.EvictWorkerRequest
-	(*Event)(nil),                      // 59: leasehold.v1.Event
-	(*ListEventsRequest)(nil),          // 60: leasehold.v1.ListEventsRequest
-	(*ListEventsResponse)(nil),         // 61: leasehold.v1.ListEventsResponse
-	(*WatchEventsRequest)(nil),         // 62: leasehold.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),        // 63: leasehold.v1.WatchEventsResponse
-	(*AttachRequest)(nil),              // 64: leasehold.v1.AttachRequest
-	(*OpenSession)(nil),                // 65: leasehold.v1.OpenSession
-	(*ResumeSession)(nil),              // 66: leasehold.v1.ResumeSession
-	(*KeepAliveRequest)(nil),           // 67: leasehold.v1.KeepAliveRequest
-	(*FencingRejections)(nil),          // 68: leasehold.v1.FencingRejections
-	(*LostLeases)(nil),                 // 69: leasehold.v1.LostLeases
-	(*KeepAliveResponse)(nil),          // 70: leasehold.v1.KeepAliveResponse
-	(*LeaseRef)(nil),                   // 71: leasehold.v1.LeaseRef
-	(*ReleaseLeases)(nil),              // 72: leasehold.v1.ReleaseLeases
-	(*JoinKeyspace)(nil),               // 73: leasehold.v1.JoinKeyspace
-	(*LeaveSession)(nil),               // 74: leasehold.v1.LeaveSession
-	(*Pong)(nil),                       // 75: leasehold.v1.Pong
-	(*ReportToken)(nil),                // 76: leasehold.v1.ReportToken
-	(*AttachResponse)(nil),             // 77: leasehold.v1.AttachResponse
-	(*SessionOpened)(nil),              // 78: leasehold.v1.SessionOpened
-	(*KeyspaceJoined)(nil),             // 79: leasehold.v1.KeyspaceJoined
-	(*Leases)(nil),                     // 80: leasehold.v1.Leases
-	(*LeaseList)(nil),                  // 81: leasehold.v1.LeaseList
-	(*LeaseChanges)(nil),               // 82: leasehold.v1.LeaseChanges
-	(*LeasesReleased)(nil),             // 83: leasehold.v1.LeasesReleased
-	(*SessionClosed)(nil),              // 84: leasehold.v1.SessionClosed
-	(*Ping)(nil),                       // 85: leasehold.v1.Ping
-	(*AcquireRequest)(nil),             // 86: leasehold.v1.AcquireRequest
-	(*AcquireResponse)(nil),            // 87: leasehold.v1.AcquireResponse
-	(*CreateSequentialRequest)(nil),    // 88: leasehold.v1.CreateSequentialRequest
-	(*CreateSequentialResponse)(nil),   // 89: leasehold.v1.CreateSequentialResponse
-	(*ErrorDetail)(nil),                // 90: leasehold.v1.ErrorDetail
-	nil,                                // 91: leasehold.v1.Worker.LabelsEntry
-	nil,                                // 92: leasehold.v1.OpenSession.LabelsEntry
-	(*timestamppb.Timestamp)(nil),      // 93: google.protobuf.Timestamp
+	(*CertificateInfo)(nil),            // 19: leasehold.v1.CertificateInfo
+	(*KeyFigures)(nil),                 // 20: leasehold.v1.KeyFigures
+	(*GossipView)(nil),                 // 21: leasehold.v1.GossipView
+	(*Finding)(nil),                    // 22: leasehold.v1.Finding
+	(*SaveBackupRequest)(nil),          // 23: leasehold.v1.SaveBackupRequest
+	(*SaveBackupResponse)(nil),         // 24: leasehold.v1.SaveBackupResponse
+	(*CollectDebugRequest)(nil),        // 25: leasehold.v1.CollectDebugRequest
+	(*CollectDebugResponse)(nil),       // 26: leasehold.v1.CollectDebugResponse
+	(*Keyspace)(nil),                   // 27: leasehold.v1.Keyspace
+	(*CreateKeyspaceRequest)(nil),      // 28: leasehold.v1.CreateKeyspaceRequest
+	(*GetKeyspaceRequest)(nil),         // 29: leasehold.v1.GetKeyspaceRequest
+	(*ListKeyspacesRequest)(nil),       // 30: leasehold.v1.ListKeyspacesRequest
+	(*ListKeyspacesResponse)(nil),      // 31: leasehold.v1.ListKeyspacesResponse
+	(*UpdateKeyspaceRequest)(nil),      // 32: leasehold.v1.UpdateKeyspaceRequest
+	(*DeleteKeyspaceRequest)(nil),      // 33: leasehold.v1.DeleteKeyspaceRequest
+	(*DeleteKeyspaceResponse)(nil),     // 34: leasehold.v1.DeleteKeyspaceResponse
+	(*Partition)(nil),                  // 35: leasehold.v1.Partition
+	(*ListPartitionsRequest)(nil),      // 36: leasehold.v1.ListPartitionsRequest
+	(*ListPartitionsResponse)(nil),     // 37: leasehold.v1.ListPartitionsResponse
+	(*GetPartitionRequest)(nil),        // 38: leasehold.v1.GetPartitionRequest
+	(*MovePartitionRequest)(nil),       // 39: leasehold.v1.MovePartitionRequest
+	(*RetryPartitionRequest)(nil),      // 40: leasehold.v1.RetryPartitionRequest
+	(*LocateRequest)(nil),              // 41: leasehold.v1.LocateRequest
+	(*ExplainPartitionRequest)(nil),    // 42: leasehold.v1.ExplainPartitionRequest
+	(*Explanation)(nil),                // 43: leasehold.v1.Explanation
+	(*Reason)(nil),                     // 44: leasehold.v1.Reason
+	(*Candidate)(nil),                  // 45: leasehold.v1.Candidate
+	(*GetRingRequest)(nil),             // 46: leasehold.v1.GetRingRequest
+	(*Ring)(nil),                       // 47: leasehold.v1.Ring
+	(*RingMember)(nil),                 // 48: leasehold.v1.RingMember
+	(*RingPoint)(nil),                  // 49: leasehold.v1.RingPoint
+	(*SimulateRingRequest)(nil),        // 50: leasehold.v1.SimulateRingRequest
+	(*SimulatedWorker)(nil),            // 51: leasehold.v1.SimulatedWorker
+	(*Simulation)(nil),                 // 52: leasehold.v1.Simulation
+	(*SimulatedMove)(nil),              // 53: leasehold.v1.SimulatedMove
+	(*Worker)(nil),                     // 54: leasehold.v1.Worker
+	(*ListWorkersRequest)(nil),         // 55: leasehold.v1.ListWorkersRequest
+	(*ListWorkersResponse)(nil),        // 56: leasehold.v1.ListWorkersResponse
+	(*DrainWorkerRequest)(nil),         // 57: leasehold.v1.DrainWorkerRequest
+	(*UndrainWorkerRequest)(nil),       // 58: leasehold.v1.UndrainWorkerRequest
+	(*EvictWorkerRequest)(nil),         // 59: leasehold.v1.EvictWorkerRequest
+	(*Event)(nil),                      // 60: leasehold.v1.Event
+	(*ListEventsRequest)(nil),          // 61: leasehold.v1.ListEventsRequest
+	(*ListEventsResponse)(nil),         // 62: leasehold.v1.ListEventsResponse
+	(*WatchEventsRequest)(nil),         // 63: leasehold.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),        // 64: leasehold.v1.WatchEventsResponse
+	(*AttachRequest)(nil),              // 65: leasehold.v1.AttachRequest
+	(*OpenSession)(nil),                // 66: leasehold.v1.OpenSession
+	(*ResumeSession)(nil),              // 67: leasehold.v1.ResumeSession
+	(*KeepAliveRequest)(nil),           // 68: leasehold.v1.KeepAliveRequest
+	(*FencingRejections)(nil),          // 69: leasehold.v1.FencingRejections
+	(*LostLeases)(nil),                 // 70: leasehold.v1.LostLeases
+	(*KeepAliveResponse)(nil),          // 71: leasehold.v1.KeepAliveResponse
+	(*LeaseRef)(nil),                   // 72: leasehold.v1.LeaseRef
+	(*ReleaseLeases)(nil),              // 73: leasehold.v1.ReleaseLeases
+	(*JoinKeyspace)(nil),               // 74: leasehold.v1.JoinKeyspace
+	(*LeaveSession)(nil),               // 75: leasehold.v1.LeaveSession
+	(*Pong)(nil),                       // 76: leasehold.v1.Pong
+	(*ReportToken)(nil),                // 77: leasehold.v1.ReportToken
+	(*AttachResponse)(nil),             // 78: leasehold.v1.AttachResponse
+	(*SessionOpened)(nil),              // 79: leasehold.v1.SessionOpened
+	(*KeyspaceJoined)(nil),             // 80: leasehold.v1.KeyspaceJoined
+	(*Leases)(nil),                     // 81: leasehold.v1.Leases
+	(*LeaseList)(nil),                  // 82: leasehold.v1.LeaseList
+	(*LeaseChanges)(nil),               // 83: leasehold.v1.LeaseChanges
+	(*LeasesReleased)(nil),             // 84: leasehold.v1.LeasesReleased
+	(*SessionClosed)(nil),              // 85: leasehold.v1.SessionClosed
+	(*Ping)(nil),                       // 86: leasehold.v1.Ping
+	(*AcquireRequest)(nil),             // 87: leasehold.v1.AcquireRequest
+	(*AcquireResponse)(nil),            // 88: leasehold.v1.AcquireResponse
+	(*CreateSequentialRequest)(nil),    // 89: leasehold.v1.CreateSequentialRequest
+	(*CreateSequentialResponse)(nil),   // 90: leasehold.v1.CreateSequentialResponse
+	(*Credential)(nil),                 // 91: leasehold.v1.Credential
+	(*CreateCredentialRequest)(nil),    // 92: leasehold.v1.CreateCredentialRequest
+	(*CreateCredentialResponse)(nil),   // 93: leasehold.v1.CreateCredentialResponse
+	(*ListCredentialsRequest)(nil),     // 94: leasehold.v1.ListCredentialsRequest
+	(*ListCredentialsResponse)(nil),    // 95: leasehold.v1.ListCredentialsResponse
+	(*RevokeCredentialRequest)(nil),    // 96: leasehold.v1.RevokeCredentialRequest
+	(*RevokeCredentialResponse)(nil),   // 97: leasehold.v1.RevokeCredentialResponse
+	(*GetKeyringRequest)(nil),          // 98: leasehold.v1.GetKeyringRequest
+	(*Keyring)(nil),                    // 99: leasehold.v1.Keyring
+	(*GossipKey)(nil),                  // 100: leasehold.v1.GossipKey
+	(*KeyringMember)(nil),              // 101: leasehold.v1.KeyringMember
+	(*AddGossipKeyRequest)(nil),        // 102: leasehold.v1.AddGossipKeyRequest
+	(*UseGossipKeyRequest)(nil),        // 103: leasehold.v1.UseGossipKeyRequest
+	(*RemoveGossipKeyRequest)(nil),     // 104: leasehold.v1.RemoveGossipKeyRequest
+	(*GossipSetup)(nil),                // 105: leasehold.v1.GossipSetup
+	(*ErrorDetail)(nil),                // 106: leasehold.v1.ErrorDetail
+	nil,                                // 107: leasehold.v1.Worker.LabelsEntry
+	nil,                                // 108: leasehold.v1.OpenSession.LabelsEntry
+	(*timestamppb.Timestamp)(nil),      // 109: google.protobuf.Timestamp
+	(Role)(0),                          // 110: leasehold.v1.Role
 }
 var file_ownership_leaseholdv1_leasehold_proto_depIdxs = []int32{
-	5,  // 0: leasehold.v1.Status.keyspaces:type_name -> leasehold.v1.KeyspaceStatus
-	8,  // 1: leasehold.v1.ListPeersResponse.items:type_name -> leasehold.v1.Peer
-	8,  // 2: leasehold.v1.InitClusterResponse.items:type_name -> leasehold.v1.Peer
-	93, // 3: leasehold.v1.ServerHealth.wall_clock:type_name -> google.protobuf.Timestamp
-	20, // 4: leasehold.v1.ServerHealth.gossip:type_name -> leasehold.v1.GossipView
-	93, // 5: leasehold.v1.ServerHealth.last_backup:type_name -> google.protobuf.Timestamp
-	19, // 6: leasehold.v1.ServerHealth.keys:type_name -> leasehold.v1.KeyFigures
-	0,  // 7: leasehold.v1.Keyspace.takeover:type_name -> leasehold.v1.Takeover
-	5,  // 8: leasehold.v1.Keyspace.status:type_name -> leasehold.v1.KeyspaceStatus
-	0,  // 9: leasehold.v1.CreateKeyspaceRequest.takeover:type_name -> leasehold.v1.Takeover
-	26, // 10: leasehold.v1.ListKeyspacesResponse.items:type_name -> leasehold.v1.Keyspace
-	0,  // 11: leasehold.v1.UpdateKeyspaceRequest.takeover:type_name -> leasehold.v1.Takeover
-	1,  // 12: leasehold.v1.Partition.state:type_name -> leasehold.v1.PartitionState
-	34, // 13: leasehold.v1.ListPartitionsResponse.items:type_name -> leasehold.v1.Partition
-	34, // 14: leasehold.v1.Explanation.partition:type_name -> leasehold.v1.Partition
-	43, // 15: leasehold.v1.Explanation.reasons:type_name -> leasehold.v1.Reason
-	44, // 16: leasehold.v1.Explanation.candidates:type_name -> leasehold.v1.Candidate
-	59, // 17: leasehold.v1.Explanation.history:type_name -> leasehold.v1.Event
-	47, // 18: leasehold.v1.Ring.members:type_name -> leasehold.v1.RingMember
-	48, // 19: leasehold.v1.Ring.points:type_name -> leasehold.v1.RingPoint
-	50, // 20: leasehold.v1.SimulateRingRequest.add:type_name -> leasehold.v1.SimulatedWorker
-	52, // 21: leasehold.v1.Simulation.moves:type_name -> leasehold.v1.SimulatedMove
-	47, // 22: leasehold.v1.Simulation.before:type_name -> leasehold.v1.RingMember
-	47, // 23: leasehold.v1.Simulation.after:type_name -> leasehold.v1.RingMember
-	91, // 24: leasehold.v1.Worker.labels:type_name -> leasehold.v1.Worker.LabelsEntry
-	53, // 25: leasehold.v1.ListWorkersResponse.items:type_name -> leasehold.v1.Worker
-	93, // 26: leasehold.v1.Event.time:type_name -> google.protobuf.Timestamp
-	59, // 27: leasehold.v1.ListEventsResponse.items:type_name -> leasehold.v1.Event
-	59, // 28: leasehold.v1.WatchEventsResponse.items:type_name -> leasehold.v1.Event
-	65, // 29: leasehold.v1.AttachRequest.open:type_name -> leasehold.v1.OpenSession
-	66, // 30: leasehold.v1.AttachRequest.resume:type_name -> leasehold.v1.ResumeSession
-	67, // 31: leasehold.v1.AttachRequest.keep_alive:type_name -> leasehold.v1.KeepAliveRequest
-	72, // 32: leasehold.v1.AttachRequest.release:type_name -> leasehold.v1.ReleaseLeases
-	73, // 33: leasehold.v1.AttachRequest.join:type_name -> leasehold.v1.JoinKeyspace
-	74, // 34: leasehold.v1.AttachRequest.leave:type_name -> leasehold.v1.LeaveSession
-	75, // 35: leasehold.v1.AttachRequest.pong:type_name -> leasehold.v1.Pong
-	76, // 36: leasehold.v1.AttachRequest.report_token:type_name -> leasehold.v1.ReportToken
-	92, // 37: leasehold.v1.OpenSession.labels:type_name -> leasehold.v1.OpenSession.LabelsEntry
-	68, // 38: leasehold.v1.KeepAliveRequest.rejections:type_name -> leasehold.v1.FencingRejections
-	69, // 39: leasehold.v1.KeepAliveRequest.lost:type_name -> leasehold.v1.LostLeases
-	71, // 40: leasehold.v1.ReleaseLeases.leases:type_name -> leasehold.v1.LeaseRef
-	2,  // 41: leasehold.v1.ReleaseLeases.cause:type_name -> leasehold.v1.ReleaseCause
-	78, // 42: leasehold.v1.AttachResponse.opened:type_name -> leasehold.v1.SessionOpened
-	70, // 43: leasehold.v1.AttachResponse.keep_alive:type_name -> leasehold.v1.KeepAliveResponse
-	81, // 44: leasehold.v1.AttachResponse.leases:type_name -> leasehold.v1.LeaseList
-	82, // 45: leasehold.v1.AttachResponse.changes:type_name -> leasehold.v1.LeaseChanges
-	83, // 46: leasehold.v1.AttachResponse.released:type_name -> leasehold.v1.LeasesReleased
-	79, // 47: leasehold.v1.AttachResponse.joined:type_name -> leasehold.v1.KeyspaceJoined
-	84, // 48: leasehold.v1.AttachResponse.closed:type_name -> leasehold.v1.SessionClosed
-	85, // 49: leasehold.v1.AttachResponse.ping:type_name -> leasehold.v1.Ping
-	79, // 50: leasehold.v1.SessionOpened.keyspaces:type_name -> leasehold.v1.KeyspaceJoined
-	0,  // 51: leasehold.v1.KeyspaceJoined.takeover:type_name -> leasehold.v1.Takeover
-	90, // 52: leasehold.v1.KeyspaceJoined.error:type_name -> leasehold.v1.ErrorDetail
-	80, // 53: leasehold.v1.LeaseList.granted:type_name -> leasehold.v1.Leases
-	80, // 54: leasehold.v1.LeaseChanges.granted:type_name -> leasehold.v1.Leases
-	80, // 55: leasehold.v1.LeaseChanges.drain:type_name -> leasehold.v1.Leases
-	80, // 56: leasehold.v1.LeaseChanges.revoked:type_name -> leasehold.v1.Leases
-	71, // 57: leasehold.v1.LeasesReleased.refused:type_name -> leasehold.v1.LeaseRef
-	90, // 58: leasehold.v1.SessionClosed.error:type_name -> leasehold.v1.ErrorDetail
-	3,  // 59: leasehold.v1.ClusterService.GetStatus:input_type -> leasehold.v1.GetStatusRequest
-	6,  // 60: leasehold.v1.ClusterService.ListPeers:input_type -> leasehold.v1.ListPeersRequest
-	9,  // 61: leasehold.v1.ClusterService.InitCluster:input_type -> leasehold.v1.InitClusterRequest
-	11, // 62: leasehold.v1.ClusterService.AddPeer:input_type -> leasehold.v1.AddPeerRequest
-	12, // 63: leasehold.v1.ClusterService.PromotePeer:input_type -> leasehold.v1.PromotePeerRequest
-	13, // 64: leasehold.v1.ClusterService.RemovePeer:input_type -> leasehold.v1.RemovePeerRequest
-	15, // 65: leasehold.v1.ClusterService.TransferLeadership:input_type -> leasehold.v1.TransferLeadershipRequest
-	17, // 66: leasehold.v1.ClusterService.GetHealth:input_type -> leasehold.v1.GetHealthRequest
-	22, // 67: leasehold.v1.ClusterService.SaveBackup:input_type -> leasehold.v1.SaveBackupRequest
-	24, // 68: leasehold.v1.ClusterService.CollectDebug:input_type -> leasehold.v1.CollectDebugRequest
-	27, // 69: leasehold.v1.KeyspaceService.CreateKeyspace:input_type -> leasehold.v1.CreateKeyspaceRequest
-	28, // 70: leasehold.v1.KeyspaceService.GetKeyspace:input_type -> leasehold.v1.GetKeyspaceRequest
-	29, // 71: leasehold.v1.KeyspaceService.ListKeyspaces:input_type -> leasehold.v1.ListKeyspacesRequest
-	31, // 72: leasehold.v1.KeyspaceService.UpdateKeyspace:input_type -> leasehold.v1.UpdateKeyspaceRequest
-	32, // 73: leasehold.v1.KeyspaceService.DeleteKeyspace:input_type -> leasehold.v1.DeleteKeyspaceRequest
-	35, // 74: leasehold.v1.PartitionService.ListPartitions:input_type -> leasehold.v1.ListPartitionsRequest
-	37, // 75: leasehold.v1.PartitionService.GetPartition:input_type -> leasehold.v1.GetPartitionRequest
-	38, // 76: leasehold.v1.PartitionService.MovePartition:input_type -> leasehold.v1.MovePartitionRequest
-	39, // 77: leasehold.v1.PartitionService.RetryPartition:input_type -> leasehold.v1.RetryPartitionRequest
-	40, // 78: leasehold.v1.PartitionService.Locate:input_type -> leasehold.v1.LocateRequest
-	41, // 79: leasehold.v1.PartitionService.ExplainPartition:input_type -> leasehold.v1.ExplainPartitionRequest
-	45, // 80: leasehold.v1.RingService.GetRing:input_type -> leasehold.v1.GetRingRequest
-	49, // 81: leasehold.v1.RingService.SimulateRing:input_type -> leasehold.v1.SimulateRingRequest
-	54, // 82: leasehold.v1.WorkerService.ListWorkers:input_type -> leasehold.v1.ListWorkersRequest
-	56, // 83: leasehold.v1.WorkerService.DrainWorker:input_type -> leasehold.v1.DrainWorkerRequest
-	57, // 84: leasehold.v1.WorkerService.UndrainWorker:input_type -> leasehold.v1.UndrainWorkerRequest
-	58, // 85: leasehold.v1.WorkerService.EvictWorker:input_type -> leasehold.v1.EvictWorkerRequest
-	60, // 86: leasehold.v1.EventService.ListEvents:input_type -> leasehold.v1.ListEventsRequest
-	62, // 87: leasehold.v1.EventService.WatchEvents:input_type -> leasehold.v1.WatchEventsRequest
-	64, // 88: leasehold.v1.SessionService.Attach:input_type -> leasehold.v1.AttachRequest
-	67, // 89: leasehold.v1.SessionService.KeepAlive:input_type -> leasehold.v1.KeepAliveRequest
-	86, // 90: leasehold.v1.CoordinationService.Acquire:input_type -> leasehold.v1.AcquireRequest
-	88, // 91: leasehold.v1.CoordinationService.CreateSequential:input_type -> leasehold.v1.CreateSequentialRequest
-	4,  // 92: leasehold.v1.ClusterService.GetStatus:output_type -> leasehold.v1.Status
-	7,  // 93: leasehold.v1.ClusterService.ListPeers:output_type -> leasehold.v1.ListPeersResponse
-	10, // 94: leasehold.v1.ClusterService.InitCluster:output_type -> leasehold.v1.InitClusterResponse
-	8,  // 95: leasehold.v1.ClusterService.AddPeer:output_type -> leasehold.v1.Peer
-	8,  // 96: leasehold.v1.ClusterService.PromotePeer:output_type -> leasehold.v1.Peer
-	14, // 97: leasehold.v1.ClusterService.RemovePeer:output_type -> leasehold.v1.RemovePeerResponse
-	16, // 98: leasehold.v1.ClusterService.TransferLeadership:output_type -> leasehold.v1.TransferLeadershipResponse
-	18, // 99: leasehold.v1.ClusterService.GetHealth:output_type -> leasehold.v1.ServerHealth
-	23, // 100: leasehold.v1.ClusterService.SaveBackup:output_type -> leasehold.v1.SaveBackupResponse
-	25, // 101: leasehold.v1.ClusterService.CollectDebug:output_type -> leasehold.v1.CollectDebugResponse
-	26, // 102: leasehold.v1.KeyspaceService.CreateKeyspace:output_type -> leasehold.v1.Keyspace
-	26, // 103: leasehold.v1.KeyspaceService.GetKeyspace:output_type -> leasehold.v1.Keyspace
-	30, // 104: leasehold.v1.KeyspaceService.ListKeyspaces:output_type -> leasehold.v1.ListKeyspacesResponse
-	26, // 105: leasehold.v1.KeyspaceService.UpdateKeyspace:output_type -> leasehold.v1.Keyspace
-	33, // 106: leasehold.v1.KeyspaceService.DeleteKeyspace:output_type -> leasehold.v1.DeleteKeyspaceResponse
-	36, // 107: leasehold.v1.PartitionService.ListPartitions:output_type -> leasehold.v1.ListPartitionsResponse
-	34, // 108: leasehold.v1.PartitionService.GetPartition:output_type -> leasehold.v1.Partition
-	34, // 109: leasehold.v1.PartitionService.MovePartition:output_type -> leasehold.v1.Partition
-	34, // 110: leasehold.v1.PartitionService.RetryPartition:output_type -> leasehold.v1.Partition
-	34, // 111: leasehold.v1.PartitionService.Locate:output_type -> leasehold.v1.Partition
-	42, // 112: leasehold.v1.PartitionService.ExplainPartition:output_type -> leasehold.v1.Explanation
-	46, // 113: leasehold.v1.RingService.GetRing:output_type -> leasehold.v1.Ring
-	51, // 114: leasehold.v1.RingService.SimulateRing:output_type -> leasehold.v1.Simulation
-	55, // 115: leasehold.v1.WorkerService.ListWorkers:output_type -> leasehold.v1.ListWorkersResponse
-	53, // 116: leasehold.v1.WorkerService.DrainWorker:output_type -> leasehold.v1.Worker
-	53, // 117: leasehold.v1.WorkerService.UndrainWorker:output_type -> leasehold.v1.Worker
-	53, // 118: leasehold.v1.WorkerService.EvictWorker:output_type -> leasehold.v1.Worker
-	61, // 119: leasehold.v1.EventService.ListEvents:output_type -> leasehold.v1.ListEventsResponse
-	63, // 120: leasehold.v1.EventService.WatchEvents:output_type -> leasehold.v1.WatchEventsResponse
-	77, // 121: leasehold.v1.SessionService.Attach:output_type -> leasehold.v1.AttachResponse
-	70, // 122: leasehold.v1.SessionService.KeepAlive:output_type -> leasehold.v1.KeepAliveResponse
-	87, // 123: leasehold.v1.CoordinationService.Acquire:output_type -> leasehold.v1.AcquireResponse
-	89, // 124: leasehold.v1.CoordinationService.CreateSequential:output_type -> leasehold.v1.CreateSequentialResponse
-	92, // [92:125] is the sub-list for method output_type
-	59, // [59:92] is the sub-list for method input_type
-	59, // [59:59] is the sub-list for extension type_name
-	59, // [59:59] is the sub-list for extension extendee
-	0,  // [0:59] is the sub-list for field type_name
+	5,   // 0: leasehold.v1.Status.keyspaces:type_name -> leasehold.v1.KeyspaceStatus
+	8,   // 1: leasehold.v1.ListPeersResponse.items:type_name -> leasehold.v1.Peer
+	8,   // 2: leasehold.v1.InitClusterResponse.items:type_name -> leasehold.v1.Peer
+	109, // 3: leasehold.v1.ServerHealth.wall_clock:type_name -> google.protobuf.Timestamp
+	21,  // 4: leasehold.v1.ServerHealth.gossip:type_name -> leasehold.v1.GossipView
+	109, // 5: leasehold.v1.ServerHealth.last_backup:type_name -> google.protobuf.Timestamp
+	20,  // 6: leasehold.v1.ServerHealth.keys:type_name -> leasehold.v1.KeyFigures
+	19,  // 7: leasehold.v1.ServerHealth.certificates:type_name -> leasehold.v1.CertificateInfo
+	109, // 8: leasehold.v1.CertificateInfo.not_after:type_name -> google.protobuf.Timestamp
+	0,   // 9: leasehold.v1.Keyspace.takeover:type_name -> leasehold.v1.Takeover
+	5,   // 10: leasehold.v1.Keyspace.status:type_name -> leasehold.v1.KeyspaceStatus
+	0,   // 11: leasehold.v1.CreateKeyspaceRequest.takeover:type_name -> leasehold.v1.Takeover
+	27,  // 12: leasehold.v1.ListKeyspacesResponse.items:type_name -> leasehold.v1.Keyspace
+	0,   // 13: leasehold.v1.UpdateKeyspaceRequest.takeover:type_name -> leasehold.v1.Takeover
+	1,   // 14: leasehold.v1.Partition.state:type_name -> leasehold.v1.PartitionState
+	35,  // 15: leasehold.v1.ListPartitionsResponse.items:type_name -> leasehold.v1.Partition
+	35,  // 16: leasehold.v1.Explanation.partition:type_name -> leasehold.v1.Partition
+	44,  // 17: leasehold.v1.Explanation.reasons:type_name -> leasehold.v1.Reason
+	45,  // 18: leasehold.v1.Explanation.candidates:type_name -> leasehold.v1.Candidate
+	60,  // 19: leasehold.v1.Explanation.history:type_name -> leasehold.v1.Event
+	48,  // 20: leasehold.v1.Ring.members:type_name -> leasehold.v1.RingMember
+	49,  // 21: leasehold.v1.Ring.points:type_name -> leasehold.v1.RingPoint
+	51,  // 22: leasehold.v1.SimulateRingRequest.add:type_name -> leasehold.v1.SimulatedWorker
+	53,  // 23: leasehold.v1.Simulation.moves:type_name -> leasehold.v1.SimulatedMove
+	48,  // 24: leasehold.v1.Simulation.before:type_name -> leasehold.v1.RingMember
+	48,  // 25: leasehold.v1.Simulation.after:type_name -> leasehold.v1.RingMember
+	107, // 26: leasehold.v1.Worker.labels:type_name -> leasehold.v1.Worker.LabelsEntry
+	54,  // 27: leasehold.v1.ListWorkersResponse.items:type_name -> leasehold.v1.Worker
+	109, // 28: leasehold.v1.Event.time:type_name -> google.protobuf.Timestamp
+	60,  // 29: leasehold.v1.ListEventsResponse.items:type_name -> leasehold.v1.Event
+	60,  // 30: leasehold.v1.WatchEventsResponse.items:type_name -> leasehold.v1.Event
+	66,  // 31: leasehold.v1.AttachRequest.open:type_name -> leasehold.v1.OpenSession
+	67,  // 32: leasehold.v1.AttachRequest.resume:type_name -> leasehold.v1.ResumeSession
+	68,  // 33: leasehold.v1.AttachRequest.keep_alive:type_name -> leasehold.v1.KeepAliveRequest
+	73,  // 34: leasehold.v1.AttachRequest.release:type_name -> leasehold.v1.ReleaseLeases
+	74,  // 35: leasehold.v1.AttachRequest.join:type_name -> leasehold.v1.JoinKeyspace
+	75,  // 36: leasehold.v1.AttachRequest.leave:type_name -> leasehold.v1.LeaveSession
+	76,  // 37: leasehold.v1.AttachRequest.pong:type_name -> leasehold.v1.Pong
+	77,  // 38: leasehold.v1.AttachRequest.report_token:type_name -> leasehold.v1.ReportToken
+	108, // 39: leasehold.v1.OpenSession.labels:type_name -> leasehold.v1.OpenSession.LabelsEntry
+	69,  // 40: leasehold.v1.KeepAliveRequest.rejections:type_name -> leasehold.v1.FencingRejections
+	70,  // 41: leasehold.v1.KeepAliveRequest.lost:type_name -> leasehold.v1.LostLeases
+	72,  // 42: leasehold.v1.ReleaseLeases.leases:type_name -> leasehold.v1.LeaseRef
+	2,   // 43: leasehold.v1.ReleaseLeases.cause:type_name -> leasehold.v1.ReleaseCause
+	79,  // 44: leasehold.v1.AttachResponse.opened:type_name -> leasehold.v1.SessionOpened
+	71,  // 45: leasehold.v1.AttachResponse.keep_alive:type_name -> leasehold.v1.KeepAliveResponse
+	82,  // 46: leasehold.v1.AttachResponse.leases:type_name -> leasehold.v1.LeaseList
+	83,  // 47: leasehold.v1.AttachResponse.changes:type_name -> leasehold.v1.LeaseChanges
+	84,  // 48: leasehold.v1.AttachResponse.released:type_name -> leasehold.v1.LeasesReleased
+	80,  // 49: leasehold.v1.AttachResponse.joined:type_name -> leasehold.v1.KeyspaceJoined
+	85,  // 50: leasehold.v1.AttachResponse.closed:type_name -> leasehold.v1.SessionClosed
+	86,  // 51: leasehold.v1.AttachResponse.ping:type_name -> leasehold.v1.Ping
+	105, // 52: leasehold.v1.AttachResponse.gossip:type_name -> leasehold.v1.GossipSetup
+	80,  // 53: leasehold.v1.SessionOpened.keyspaces:type_name -> leasehold.v1.KeyspaceJoined
+	0,   // 54: leasehold.v1.KeyspaceJoined.takeover:type_name -> leasehold.v1.Takeover
+	106, // 55: leasehold.v1.KeyspaceJoined.error:type_name -> leasehold.v1.ErrorDetail
+	81,  // 56: leasehold.v1.LeaseList.granted:type_name -> leasehold.v1.Leases
+	81,  // 57: leasehold.v1.LeaseChanges.granted:type_name -> leasehold.v1.Leases
+	81,  // 58: leasehold.v1.LeaseChanges.drain:type_name -> leasehold.v1.Leases
+	81,  // 59: leasehold.v1.LeaseChanges.revoked:type_name -> leasehold.v1.Leases
+	72,  // 60: leasehold.v1.LeasesReleased.refused:type_name -> leasehold.v1.LeaseRef
+	106, // 61: leasehold.v1.SessionClosed.error:type_name -> leasehold.v1.ErrorDetail
+	110, // 62: leasehold.v1.Credential.role:type_name -> leasehold.v1.Role
+	109, // 63: leasehold.v1.Credential.created:type_name -> google.protobuf.Timestamp
+	109, // 64: leasehold.v1.Credential.expires:type_name -> google.protobuf.Timestamp
+	110, // 65: leasehold.v1.CreateCredentialRequest.role:type_name -> leasehold.v1.Role
+	91,  // 66: leasehold.v1.CreateCredentialResponse.credential:type_name -> leasehold.v1.Credential
+	91,  // 67: leasehold.v1.ListCredentialsResponse.items:type_name -> leasehold.v1.Credential
+	91,  // 68: leasehold.v1.RevokeCredentialResponse.credential:type_name -> leasehold.v1.Credential
+	100, // 69: leasehold.v1.Keyring.keys:type_name -> leasehold.v1.GossipKey
+	101, // 70: leasehold.v1.Keyring.members:type_name -> leasehold.v1.KeyringMember
+	3,   // 71: leasehold.v1.ClusterService.GetStatus:input_type -> leasehold.v1.GetStatusRequest
+	6,   // 72: leasehold.v1.ClusterService.ListPeers:input_type -> leasehold.v1.ListPeersRequest
+	9,   // 73: leasehold.v1.ClusterService.InitCluster:input_type -> leasehold.v1.InitClusterRequest
+	11,  // 74: leasehold.v1.ClusterService.AddPeer:input_type -> leasehold.v1.AddPeerRequest
+	12,  // 75: leasehold.v1.ClusterService.PromotePeer:input_type -> leasehold.v1.PromotePeerRequest
+	13,  // 76: leasehold.v1.ClusterService.RemovePeer:input_type -> leasehold.v1.RemovePeerRequest
+	15,  // 77: leasehold.v1.ClusterService.TransferLeadership:input_type -> leasehold.v1.TransferLeadershipRequest
+	17,  // 78: leasehold.v1.ClusterService.GetHealth:input_type -> leasehold.v1.GetHealthRequest
+	23,  // 79: leasehold.v1.ClusterService.SaveBackup:input_type -> leasehold.v1.SaveBackupRequest
+	25,  // 80: leasehold.v1.ClusterService.CollectDebug:input_type -> leasehold.v1.CollectDebugRequest
+	28,  // 81: leasehold.v1.KeyspaceService.CreateKeyspace:input_type -> leasehold.v1.CreateKeyspaceRequest
+	29,  // 82: leasehold.v1.KeyspaceService.GetKeyspace:input_type -> leasehold.v1.GetKeyspaceRequest
+	30,  // 83: leasehold.v1.KeyspaceService.ListKeyspaces:input_type -> leasehold.v1.ListKeyspacesRequest
+	32,  // 84: leasehold.v1.KeyspaceService.UpdateKeyspace:input_type -> leasehold.v1.UpdateKeyspaceRequest
+	33,  // 85: leasehold.v1.KeyspaceService.DeleteKeyspace:input_type -> leasehold.v1.DeleteKeyspaceRequest
+	36,  // 86: leasehold.v1.PartitionService.ListPartitions:input_type -> leasehold.v1.ListPartitionsRequest
+	38,  // 87: leasehold.v1.PartitionService.GetPartition:input_type -> leasehold.v1.GetPartitionRequest
+	39,  // 88: leasehold.v1.PartitionService.MovePartition:input_type -> leasehold.v1.MovePartitionRequest
+	40,  // 89: leasehold.v1.PartitionService.RetryPartition:input_type -> leasehold.v1.RetryPartitionRequest
+	41,  // 90: leasehold.v1.PartitionService.Locate:input_type -> leasehold.v1.LocateRequest
+	42,  // 91: leasehold.v1.PartitionService.ExplainPartition:input_type -> leasehold.v1.ExplainPartitionRequest
+	46,  // 92: leasehold.v1.RingService.GetRing:input_type -> leasehold.v1.GetRingRequest
+	50,  // 93: leasehold.v1.RingService.SimulateRing:input_type -> leasehold.v1.SimulateRingRequest
+	55,  // 94: leasehold.v1.WorkerService.ListWorkers:input_type -> leasehold.v1.ListWorkersRequest
+	57,  // 95: leasehold.v1.WorkerService.DrainWorker:input_type -> leasehold.v1.DrainWorkerRequest
+	58,  // 96: leasehold.v1.WorkerService.UndrainWorker:input_type -> leasehold.v1.UndrainWorkerRequest
+	59,  // 97: leasehold.v1.WorkerService.EvictWorker:input_type -> leasehold.v1.EvictWorkerRequest
+	61,  // 98: leasehold.v1.EventService.ListEvents:input_type -> leasehold.v1.ListEventsRequest
+	63,  // 99: leasehold.v1.EventService.WatchEvents:input_type -> leasehold.v1.WatchEventsRequest
+	65,  // 100: leasehold.v1.SessionService.Attach:input_type -> leasehold.v1.AttachRequest
+	68,  // 101: leasehold.v1.SessionService.KeepAlive:input_type -> leasehold.v1.KeepAliveRequest
+	87,  // 102: leasehold.v1.CoordinationService.Acquire:input_type -> leasehold.v1.AcquireRequest
+	89,  // 103: leasehold.v1.CoordinationService.CreateSequential:input_type -> leasehold.v1.CreateSequentialRequest
+	92,  // 104: leasehold.v1.CredentialService.CreateCredential:input_type -> leasehold.v1.CreateCredentialRequest
+	94,  // 105: leasehold.v1.CredentialService.ListCredentials:input_type -> leasehold.v1.ListCredentialsRequest
+	96,  // 106: leasehold.v1.CredentialService.RevokeCredential:input_type -> leasehold.v1.RevokeCredentialRequest
+	98,  // 107: leasehold.v1.GossipService.GetKeyring:input_type -> leasehold.v1.GetKeyringRequest
+	102, // 108: leasehold.v1.GossipService.AddGossipKey:input_type -> leasehold.v1.AddGossipKeyRequest
+	103, // 109: leasehold.v1.GossipService.UseGossipKey:input_type -> leasehold.v1.UseGossipKeyRequest
+	104, // 110: leasehold.v1.GossipService.RemoveGossipKey:input_type -> leasehold.v1.RemoveGossipKeyRequest
+	4,   // 111: leasehold.v1.ClusterService.GetStatus:output_type -> leasehold.v1.Status
+	7,   // 112: leasehold.v1.ClusterService.ListPeers:output_type -> leasehold.v1.ListPeersResponse
+	10,  // 113: leasehold.v1.ClusterService.InitCluster:output_type -> leasehold.v1.InitClusterResponse
+	8,   // 114: leasehold.v1.ClusterService.AddPeer:output_type -> leasehold.v1.Peer
+	8,   // 115: leasehold.v1.ClusterService.PromotePeer:output_type -> leasehold.v1.Peer
+	14,  // 116: leasehold.v1.ClusterService.RemovePeer:output_type -> leasehold.v1.RemovePeerResponse
+	16,  // 117: leasehold.v1.ClusterService.TransferLeadership:output_type -> leasehold.v1.TransferLeadershipResponse
+	18,  // 118: leasehold.v1.ClusterService.GetHealth:output_type -> leasehold.v1.ServerHealth
+	24,  // 119: leasehold.v1.ClusterService.SaveBackup:output_type -> leasehold.v1.SaveBackupResponse
+	26,  // 120: leasehold.v1.ClusterService.CollectDebug:output_type -> leasehold.v1.CollectDebugResponse
+	27,  // 121: leasehold.v1.KeyspaceService.CreateKeyspace:output_type -> leasehold.v1.Keyspace
+	27,  // 122: leasehold.v1.KeyspaceService.GetKeyspace:output_type -> leasehold.v1.Keyspace
+	31,  // 123: leasehold.v1.KeyspaceService.ListKeyspaces:output_type -> leasehold.v1.ListKeyspacesResponse
+	27,  // 124: leasehold.v1.KeyspaceService.UpdateKeyspace:output_type -> leasehold.v1.Keyspace
+	34,  // 125: leasehold.v1.KeyspaceService.DeleteKeyspace:output_type -> leasehold.v1.DeleteKeyspaceResponse
+	37,  // 126: leasehold.v1.PartitionService.ListPartitions:output_type -> leasehold.v1.ListPartitionsResponse
+	35,  // 127: leasehold.v1.PartitionService.GetPartition:output_type -> leasehold.v1.Partition
+	35,  // 128: leasehold.v1.PartitionService.MovePartition:output_type -> leasehold.v1.Partition
+	35,  // 129: leasehold.v1.PartitionService.RetryPartition:output_type -> leasehold.v1.Partition
+	35,  // 130: leasehold.v1.PartitionService.Locate:output_type -> leasehold.v1.Partition
+	43,  // 131: leasehold.v1.PartitionService.ExplainPartition:output_type -> leasehold.v1.Explanation
+	47,  // 132: leasehold.v1.RingService.GetRing:output_type -> leasehold.v1.Ring
+	52,  // 133: leasehold.v1.RingService.SimulateRing:output_type -> leasehold.v1.Simulation
+	56,  // 134: leasehold.v1.WorkerService.ListWorkers:output_type -> leasehold.v1.ListWorkersResponse
+	54,  // 135: leasehold.v1.WorkerService.DrainWorker:output_type -> leasehold.v1.Worker
+	54,  // 136: leasehold.v1.WorkerService.UndrainWorker:output_type -> leasehold.v1.Worker
+	54,  // 137: leasehold.v1.WorkerService.EvictWorker:output_type -> leasehold.v1.Worker
+	62,  // 138: leasehold.v1.EventService.ListEvents:output_type -> leasehold.v1.ListEventsResponse
+	64,  // 139: leasehold.v1.EventService.WatchEvents:output_type -> leasehold.v1.WatchEventsResponse
+	78,  // 140: leasehold.v1.SessionService.Attach:output_type -> leasehold.v1.AttachResponse
+	71,  // 141: leasehold.v1.SessionService.KeepAlive:output_type -> leasehold.v1.KeepAliveResponse
+	88,  // 142: leasehold.v1.CoordinationService.Acquire:output_type -> leasehold.v1.AcquireResponse
+	90,  // 143: leasehold.v1.CoordinationService.CreateSequential:output_type -> leasehold.v1.CreateSequentialResponse
+	93,  // 144: leasehold.v1.CredentialService.CreateCredential:output_type -> leasehold.v1.CreateCredentialResponse
+	95,  // 145: leasehold.v1.CredentialService.ListCredentials:output_type -> leasehold.v1.ListCredentialsResponse
+	97,  // 146: leasehold.v1.CredentialService.RevokeCredential:output_type -> leasehold.v1.RevokeCredentialResponse
+	99,  // 147: leasehold.v1.GossipService.GetKeyring:output_type -> leasehold.v1.Keyring
+	99,  // 148: leasehold.v1.GossipService.AddGossipKey:output_type -> leasehold.v1.Keyring
+	99,  // 149: leasehold.v1.GossipService.UseGossipKey:output_type -> leasehold.v1.Keyring
+	99,  // 150: leasehold.v1.GossipService.RemoveGossipKey:output_type -> leasehold.v1.Keyring
+	111, // [111:151] is the sub-list for method output_type
+	71,  // [71:111] is the sub-list for method input_type
+	71,  // [71:71] is the sub-list for extension type_name
+	71,  // [71:71] is the sub-list for extension extendee
+	0,   // [0:71] is the sub-list for field type_name
 }
 
 func init() { file_ownership_leaseholdv1_leasehold_proto_init() }
@@ -7879,11 +9032,12 @@ func file_ownership_leaseholdv1_leasehold_proto_init() {
 	if File_ownership_leaseholdv1_leasehold_proto != nil {
 		return
 	}
-	file_ownership_leaseholdv1_leasehold_proto_msgTypes[24].OneofWrappers = []any{}
-	file_ownership_leaseholdv1_leasehold_proto_msgTypes[28].OneofWrappers = []any{}
-	file_ownership_leaseholdv1_leasehold_proto_msgTypes[56].OneofWrappers = []any{}
+	file_ownership_leaseholdv1_access_proto_init()
+	file_ownership_leaseholdv1_leasehold_proto_msgTypes[25].OneofWrappers = []any{}
+	file_ownership_leaseholdv1_leasehold_proto_msgTypes[29].OneofWrappers = []any{}
 	file_ownership_leaseholdv1_leasehold_proto_msgTypes[57].OneofWrappers = []any{}
-	file_ownership_leaseholdv1_leasehold_proto_msgTypes[61].OneofWrappers = []any{
+	file_ownership_leaseholdv1_leasehold_proto_msgTypes[58].OneofWrappers = []any{}
+	file_ownership_leaseholdv1_leasehold_proto_msgTypes[62].OneofWrappers = []any{
 		(*AttachRequest_Open)(nil),
 		(*AttachRequest_Resume)(nil),
 		(*AttachRequest_KeepAlive)(nil),
@@ -7893,7 +9047,7 @@ func file_ownership_leaseholdv1_leasehold_proto_init() {
 		(*AttachRequest_Pong)(nil),
 		(*AttachRequest_ReportToken)(nil),
 	}
-	file_ownership_leaseholdv1_leasehold_proto_msgTypes[74].OneofWrappers = []any{
+	file_ownership_leaseholdv1_leasehold_proto_msgTypes[75].OneofWrappers = []any{
 		(*AttachResponse_Opened)(nil),
 		(*AttachResponse_KeepAlive)(nil),
 		(*AttachResponse_Leases)(nil),
@@ -7902,6 +9056,7 @@ func file_ownership_leaseholdv1_leasehold_proto_init() {
 		(*AttachResponse_Joined)(nil),
 		(*AttachResponse_Closed)(nil),
 		(*AttachResponse_Ping)(nil),
+		(*AttachResponse_Gossip)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -7909,9 +9064,9 @@ func file_ownership_leaseholdv1_leasehold_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ownership_leaseholdv1_leasehold_proto_rawDesc), len(file_ownership_leaseholdv1_leasehold_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   90,
+			NumMessages:   106,
 			NumExtensions: 0,
-			NumServices:   8,
+			NumServices:   10,
 		},
 		GoTypes:           file_ownership_leaseholdv1_leasehold_proto_goTypes,
 		DependencyIndexes: file_ownership_leaseholdv1_leasehold_proto_depIdxs,

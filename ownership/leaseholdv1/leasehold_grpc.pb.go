@@ -1901,3 +1901,431 @@ var CoordinationService_ServiceDesc = grpc.ServiceDesc{
 	Streams:  []grpc.StreamDesc{},
 	Metadata: "ownership/leaseholdv1/leasehold.proto",
 }
+
+const (
+	CredentialService_CreateCredential_FullMethodName = "/leasehold.v1.CredentialService/CreateCredential"
+	CredentialService_ListCredentials_FullMethodName  = "/leasehold.v1.CredentialService/ListCredentials"
+	CredentialService_RevokeCredential_FullMethodName = "/leasehold.v1.CredentialService/RevokeCredential"
+)
+
+// CredentialServiceClient is the client API for CredentialService service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// CredentialService keeps the credentials of those who have no certificate. A
+// server without TLS asks nobody for any.
+type CredentialServiceClient interface {
+	// CreateCredential makes a credential. Its answer has the only copy of the
+	// token: servers keep a hash.
+	CreateCredential(ctx context.Context, in *CreateCredentialRequest, opts ...grpc.CallOption) (*CreateCredentialResponse, error)
+	ListCredentials(ctx context.Context, in *ListCredentialsRequest, opts ...grpc.CallOption) (*ListCredentialsResponse, error)
+	// RevokeCredential ends a credential at once, on every server that has heard of
+	// it: calls are refused, streams end, its sessions are barred from renewal and
+	// from grants. What they hold in strict keyspaces lasts until it is released or
+	// their TTL is over.
+	RevokeCredential(ctx context.Context, in *RevokeCredentialRequest, opts ...grpc.CallOption) (*RevokeCredentialResponse, error)
+}
+
+type credentialServiceClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewCredentialServiceClient(cc grpc.ClientConnInterface) CredentialServiceClient {
+	return &credentialServiceClient{cc}
+}
+
+func (c *credentialServiceClient) CreateCredential(ctx context.Context, in *CreateCredentialRequest, opts ...grpc.CallOption) (*CreateCredentialResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CreateCredentialResponse)
+	err := c.cc.Invoke(ctx, CredentialService_CreateCredential_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *credentialServiceClient) ListCredentials(ctx context.Context, in *ListCredentialsRequest, opts ...grpc.CallOption) (*ListCredentialsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListCredentialsResponse)
+	err := c.cc.Invoke(ctx, CredentialService_ListCredentials_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *credentialServiceClient) RevokeCredential(ctx context.Context, in *RevokeCredentialRequest, opts ...grpc.CallOption) (*RevokeCredentialResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RevokeCredentialResponse)
+	err := c.cc.Invoke(ctx, CredentialService_RevokeCredential_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// CredentialServiceServer is the server API for CredentialService service.
+// All implementations must embed UnimplementedCredentialServiceServer
+// for forward compatibility.
+//
+// CredentialService keeps the credentials of those who have no certificate. A
+// server without TLS asks nobody for any.
+type CredentialServiceServer interface {
+	// CreateCredential makes a credential. Its answer has the only copy of the
+	// token: servers keep a hash.
+	CreateCredential(context.Context, *CreateCredentialRequest) (*CreateCredentialResponse, error)
+	ListCredentials(context.Context, *ListCredentialsRequest) (*ListCredentialsResponse, error)
+	// RevokeCredential ends a credential at once, on every server that has heard of
+	// it: calls are refused, streams end, its sessions are barred from renewal and
+	// from grants. What they hold in strict keyspaces lasts until it is released or
+	// their TTL is over.
+	RevokeCredential(context.Context, *RevokeCredentialRequest) (*RevokeCredentialResponse, error)
+	mustEmbedUnimplementedCredentialServiceServer()
+}
+
+// UnimplementedCredentialServiceServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedCredentialServiceServer struct{}
+
+func (UnimplementedCredentialServiceServer) CreateCredential(context.Context, *CreateCredentialRequest) (*CreateCredentialResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CreateCredential not implemented")
+}
+func (UnimplementedCredentialServiceServer) ListCredentials(context.Context, *ListCredentialsRequest) (*ListCredentialsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListCredentials not implemented")
+}
+func (UnimplementedCredentialServiceServer) RevokeCredential(context.Context, *RevokeCredentialRequest) (*RevokeCredentialResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RevokeCredential not implemented")
+}
+func (UnimplementedCredentialServiceServer) mustEmbedUnimplementedCredentialServiceServer() {}
+func (UnimplementedCredentialServiceServer) testEmbeddedByValue()                           {}
+
+// UnsafeCredentialServiceServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to CredentialServiceServer will
+// result in compilation errors.
+type UnsafeCredentialServiceServer interface {
+	mustEmbedUnimplementedCredentialServiceServer()
+}
+
+func RegisterCredentialServiceServer(s grpc.ServiceRegistrar, srv CredentialServiceServer) {
+	// If the following call panics, it indicates UnimplementedCredentialServiceServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&CredentialService_ServiceDesc, srv)
+}
+
+func _CredentialService_CreateCredential_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CreateCredentialRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CredentialServiceServer).CreateCredential(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: CredentialService_CreateCredential_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CredentialServiceServer).CreateCredential(ctx, req.(*CreateCredentialRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _CredentialService_ListCredentials_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListCredentialsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CredentialServiceServer).ListCredentials(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: CredentialService_ListCredentials_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CredentialServiceServer).ListCredentials(ctx, req.(*ListCredentialsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _CredentialService_RevokeCredential_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RevokeCredentialRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CredentialServiceServer).RevokeCredential(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: CredentialService_RevokeCredential_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CredentialServiceServer).RevokeCredential(ctx, req.(*RevokeCredentialRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+// CredentialService_ServiceDesc is the grpc.ServiceDesc for CredentialService service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var CredentialService_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "leasehold.v1.CredentialService",
+	HandlerType: (*CredentialServiceServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "CreateCredential",
+			Handler:    _CredentialService_CreateCredential_Handler,
+		},
+		{
+			MethodName: "ListCredentials",
+			Handler:    _CredentialService_ListCredentials_Handler,
+		},
+		{
+			MethodName: "RevokeCredential",
+			Handler:    _CredentialService_RevokeCredential_Handler,
+		},
+	},
+	Streams:  []grpc.StreamDesc{},
+	Metadata: "ownership/leaseholdv1/leasehold.proto",
+}
+
+const (
+	GossipService_GetKeyring_FullMethodName      = "/leasehold.v1.GossipService/GetKeyring"
+	GossipService_AddGossipKey_FullMethodName    = "/leasehold.v1.GossipService/AddGossipKey"
+	GossipService_UseGossipKey_FullMethodName    = "/leasehold.v1.GossipService/UseGossipKey"
+	GossipService_RemoveGossipKey_FullMethodName = "/leasehold.v1.GossipService/RemoveGossipKey"
+)
+
+// GossipServiceClient is the client API for GossipService service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// GossipService changes the keys that encrypt gossip, while it goes on: add a key,
+// use it when all members have it, remove the old one when all use the new one.
+type GossipServiceClient interface {
+	// GetKeyring tells which member has which keys. No answer has a key itself.
+	GetKeyring(ctx context.Context, in *GetKeyringRequest, opts ...grpc.CallOption) (*Keyring, error)
+	AddGossipKey(ctx context.Context, in *AddGossipKeyRequest, opts ...grpc.CallOption) (*Keyring, error)
+	// UseGossipKey encrypts with a key from now on. It is refused while a member
+	// that is alive does not have it.
+	UseGossipKey(ctx context.Context, in *UseGossipKeyRequest, opts ...grpc.CallOption) (*Keyring, error)
+	// RemoveGossipKey forgets a key. It is refused while a member that is alive
+	// encrypts with it.
+	RemoveGossipKey(ctx context.Context, in *RemoveGossipKeyRequest, opts ...grpc.CallOption) (*Keyring, error)
+}
+
+type gossipServiceClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewGossipServiceClient(cc grpc.ClientConnInterface) GossipServiceClient {
+	return &gossipServiceClient{cc}
+}
+
+func (c *gossipServiceClient) GetKeyring(ctx context.Context, in *GetKeyringRequest, opts ...grpc.CallOption) (*Keyring, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Keyring)
+	err := c.cc.Invoke(ctx, GossipService_GetKeyring_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *gossipServiceClient) AddGossipKey(ctx context.Context, in *AddGossipKeyRequest, opts ...grpc.CallOption) (*Keyring, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Keyring)
+	err := c.cc.Invoke(ctx, GossipService_AddGossipKey_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *gossipServiceClient) UseGossipKey(ctx context.Context, in *UseGossipKeyRequest, opts ...grpc.CallOption) (*Keyring, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Keyring)
+	err := c.cc.Invoke(ctx, GossipService_UseGossipKey_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *gossipServiceClient) RemoveGossipKey(ctx context.Context, in *RemoveGossipKeyRequest, opts ...grpc.CallOption) (*Keyring, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Keyring)
+	err := c.cc.Invoke(ctx, GossipService_RemoveGossipKey_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// GossipServiceServer is the server API for GossipService service.
+// All implementations must embed UnimplementedGossipServiceServer
+// for forward compatibility.
+//
+// GossipService changes the keys that encrypt gossip, while it goes on: add a key,
+// use it when all members have it, remove the old one when all use the new one.
+type GossipServiceServer interface {
+	// GetKeyring tells which member has which keys. No answer has a key itself.
+	GetKeyring(context.Context, *GetKeyringRequest) (*Keyring, error)
+	AddGossipKey(context.Context, *AddGossipKeyRequest) (*Keyring, error)
+	// UseGossipKey encrypts with a key from now on. It is refused while a member
+	// that is alive does not have it.
+	UseGossipKey(context.Context, *UseGossipKeyRequest) (*Keyring, error)
+	// RemoveGossipKey forgets a key. It is refused while a member that is alive
+	// encrypts with it.
+	RemoveGossipKey(context.Context, *RemoveGossipKeyRequest) (*Keyring, error)
+	mustEmbedUnimplementedGossipServiceServer()
+}
+
+// UnimplementedGossipServiceServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedGossipServiceServer struct{}
+
+func (UnimplementedGossipServiceServer) GetKeyring(context.Context, *GetKeyringRequest) (*Keyring, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetKeyring not implemented")
+}
+func (UnimplementedGossipServiceServer) AddGossipKey(context.Context, *AddGossipKeyRequest) (*Keyring, error) {
+	return nil, status.Error(codes.Unimplemented, "method AddGossipKey not implemented")
+}
+func (UnimplementedGossipServiceServer) UseGossipKey(context.Context, *UseGossipKeyRequest) (*Keyring, error) {
+	return nil, status.Error(codes.Unimplemented, "method UseGossipKey not implemented")
+}
+func (UnimplementedGossipServiceServer) RemoveGossipKey(context.Context, *RemoveGossipKeyRequest) (*Keyring, error) {
+	return nil, status.Error(codes.Unimplemented, "method RemoveGossipKey not implemented")
+}
+func (UnimplementedGossipServiceServer) mustEmbedUnimplementedGossipServiceServer() {}
+func (UnimplementedGossipServiceServer) testEmbeddedByValue()                       {}
+
+// UnsafeGossipServiceServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to GossipServiceServer will
+// result in compilation errors.
+type UnsafeGossipServiceServer interface {
+	mustEmbedUnimplementedGossipServiceServer()
+}
+
+func RegisterGossipServiceServer(s grpc.ServiceRegistrar, srv GossipServiceServer) {
+	// If the following call panics, it indicates UnimplementedGossipServiceServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&GossipService_ServiceDesc, srv)
+}
+
+func _GossipService_GetKeyring_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetKeyringRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(GossipServiceServer).GetKeyring(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: GossipService_GetKeyring_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(GossipServiceServer).GetKeyring(ctx, req.(*GetKeyringRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _GossipService_AddGossipKey_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AddGossipKeyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(GossipServiceServer).AddGossipKey(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: GossipService_AddGossipKey_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(GossipServiceServer).AddGossipKey(ctx, req.(*AddGossipKeyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _GossipService_UseGossipKey_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UseGossipKeyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(GossipServiceServer).UseGossipKey(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: GossipService_UseGossipKey_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(GossipServiceServer).UseGossipKey(ctx, req.(*UseGossipKeyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _GossipService_RemoveGossipKey_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RemoveGossipKeyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(GossipServiceServer).RemoveGossipKey(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: GossipService_RemoveGossipKey_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(GossipServiceServer).RemoveGossipKey(ctx, req.(*RemoveGossipKeyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+// GossipService_ServiceDesc is the grpc.ServiceDesc for GossipService service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var GossipService_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "leasehold.v1.GossipService",
+	HandlerType: (*GossipServiceServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "GetKeyring",
+			Handler:    _GossipService_GetKeyring_Handler,
+		},
+		{
+			MethodName: "AddGossipKey",
+			Handler:    _GossipService_AddGossipKey_Handler,
+		},
+		{
+			MethodName: "UseGossipKey",
+			Handler:    _GossipService_UseGossipKey_Handler,
+		},
+		{
+			MethodName: "RemoveGossipKey",
+			Handler:    _GossipService_RemoveGossipKey_Handler,
+		},
+	},
+	Streams:  []grpc.StreamDesc{},
+	Metadata: "ownership/leaseholdv1/leasehold.proto",
+}
