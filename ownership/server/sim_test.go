@@ -26,7 +26,7 @@ var (
 	simSeed   = flag.Uint64("sim.seed", 0, "the first seed; with -sim.seeds 1 the only one")
 	simRounds = flag.Int("sim.rounds", 2, "storms of each seed")
 
-	simLongSeeds = flag.Int("sim.long", 2, "how many seeds the long simulation runs, of six hours each; under LEASEHOLD_CI=1 at least 16")
+	simLongSeeds = flag.Int("sim.long", 2, "how many seeds the long simulation runs, of six hours each; under LEASEHOLD_CI=1 at least 16, unless LEASEHOLD_SIM_BESIDE=1 says that they run beside this")
 )
 
 // simKeyspace is a keyspace of the simulation; its resource has a guard or not.
@@ -255,7 +255,7 @@ func TestLongSimulation(t *testing.T) {
 		t.Skip("a hundred simulated hours take some minutes")
 	}
 	seeds := *simLongSeeds
-	if os.Getenv("LEASEHOLD_CI") == "1" {
+	if os.Getenv("LEASEHOLD_CI") == "1" && os.Getenv("LEASEHOLD_SIM_BESIDE") != "1" {
 		seeds = max(seeds, 16)
 	}
 	total := simulate(t, simLong, seeds, *simSeed)
