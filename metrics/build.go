@@ -72,15 +72,28 @@ func (s *set) counters(name, help, label string, values ...string) counters {
 	return m
 }
 
+// known makes a counter whose label has all the values that it will ever have: an
+// unknown one is ignored, there is no series that gathers them.
+func (s *set) known(name, help, label string, values ...string) counters {
+	v := s.counterVec(name, help, label)
+	m := make(counters, len(values))
+	for _, value := range values {
+		m[value] = v.WithLabelValues(value)
+	}
+	return m
+}
+
 func (m counters) add(value string, n int) {
 	if n <= 0 {
 		return // a counter panics when it is told to go back
 	}
 	c, ok := m[value]
 	if !ok {
-		c = m[other]
+		c, ok = m[other]
 	}
-	c.Add(float64(n))
+	if ok {
+		c.Add(float64(n))
+	}
 }
 
 // gauges is a gauge with one label of fixed values.

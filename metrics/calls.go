@@ -45,7 +45,7 @@ func (c *calls) add(s *set) {
 			c.durations[api][kind] = h.WithLabelValues(api, kind)
 		}
 	}
-	c.connections = s.gauges("connections", "Open connections, by listener.", "listener", "grpc", "http")
+	c.connections = s.gauges("connections", "Open connections, by listener.", "listener", "grpc", "http", "raft")
 	c.events = s.gauge("event_watchers", "Streams of events that this server serves.")
 }
 
@@ -78,7 +78,7 @@ func (s *Server) CallTook(api, kind string, d time.Duration) {
 	}
 }
 
-// Connected counts a connection of a listener (grpc or http) in, or with -1 out.
+// Connected counts a connection of a listener (grpc, http or raft) in, or with -1 out.
 func (s *Server) Connected(listener string, n int) {
 	if s == nil {
 		return

@@ -10,9 +10,10 @@
 // Promises:
 //   - all fixed label values exist at 0 from the start, so that the first event
 //     is not lost to increase() and rate();
-//   - a label is bounded: an unknown value becomes "other", and the keyspace
-//     label has at most MaxKeyspaces names plus "other". No partition, key,
-//     session, token, worker or address is ever a label value;
+//   - a label is bounded: an unknown value becomes "other", or is ignored where
+//     there cannot be one, and the keyspace label has at most MaxKeyspaces names
+//     plus "other". No partition, key, session, token, worker or address is ever
+//     a label value;
 //   - a server has ServerSeries(keyspaces) series of its own: a base, and 8 for
 //     each keyspace up to MaxKeyspaces and for "other". A scrape adds about 50
 //     of go_*, process_* and promhttp_*, and has at most 600 in all with up to
@@ -33,7 +34,7 @@ package metrics
 // Series of a server, counted as Prometheus stores them: a histogram has one for
 // each bucket, one for +Inf, its sum and its count.
 const (
-	baseSeries     = 459
+	baseSeries     = 475
 	keyspaceSeries = 8
 )
 

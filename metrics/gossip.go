@@ -26,18 +26,18 @@ func (g *Gossip) add(s *set) {
 		"state", "alive", "leaving", "left", "dead")
 	g.rejected = s.counters("gossip_rejected_packets_total", "Packets and streams that were thrown away, by reason.",
 		"reason", "label", "decrypt", "decode", "stranger", "overflow")
-	g.rejoins = s.counters("gossip_rejoins_total", "Attempts to reach a member that should be there and is not, by outcome.",
+	g.rejoins = s.known("gossip_rejoins_total", "Attempts to reach a member that should be there and is not, by outcome.",
 		"outcome", "ok", "failed")
 	g.conflicts = s.counter("gossip_conflicts_total", "Times two addresses claimed one member's name.")
 	g.udp = s.counter("gossip_udp_failures_total", "Times a member answered over TCP and not over UDP: packets are dropped on the way.")
-	g.probes = s.counters("gossip_probes_total", "Direct questions whether a member lives, asked when its stream broke, by outcome.",
+	g.probes = s.known("gossip_probes_total", "Direct questions whether a member lives, asked when its stream broke, by outcome.",
 		"outcome", "answered", "silent")
 	g.health = s.gauge("gossip_health_score", "How badly this server keeps up with gossip's timing; 0 is healthy.")
 	g.queue = s.gauge("gossip_queue_depth", "Messages waiting to be gossiped.")
 	g.probeFailures = s.counter("gossip_probe_failures_total", "Routine probes that nobody answered, directly or through others.")
 	g.probe = s.histogram("gossip_probe_duration_seconds", "Time a routine probe of a member took, its indirect questions included.",
 		[]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1})
-	g.bytes = s.counters("gossip_bytes_total", "Bytes of gossip, by transport and direction; what arrives over TCP is not measured.",
+	g.bytes = s.known("gossip_bytes_total", "Bytes of gossip, by transport and direction; what arrives over TCP is not measured.",
 		"direction", "udp_sent", "udp_received", "tcp_sent")
 	g.bounces = s.counter("gossip_bounces_total", "Times a member that had been taken for dead was there after all.")
 	g.suspicions = s.counter("gossip_suspicions_total", "Times a member was suspected of being dead.")

@@ -145,7 +145,8 @@ func TestLabelsAreBounded(t *testing.T) {
 		for _, f := range []func(string){
 			func(v string) { s.Moved(v, 1) }, func(v string) { s.Takeover(v, time.Second) },
 			func(v string) { s.Handoff(v, time.Second) }, s.SessionExpired, func(v string) { s.KeepAlives(v, 1) },
-			s.Gossip().Rejected,
+			s.Gossip().Rejected, s.LimitHit, s.AuthFailed,
+			func(v string) { s.CertificateExpires(v, time.Unix(1, 0)) },
 			w.KeepAliveFailed, w.Lost, w.FencingRejected,
 			func(v string) {
 				s.Call("etcd", v, v)
@@ -243,6 +244,9 @@ func TestNilReceiversDoNothing(t *testing.T) {
 	s.WatchesCompacted(1)
 	s.ObserveKeys(Keys{Revision: 1})
 	s.Watchers(1, 1, 1)
+	s.LimitHit("streams")
+	s.AuthFailed("bad")
+	s.CertificateExpires("server", time.Unix(1, 0))
 	r := s.Raft()
 	r.Observe(RaftStatus{})
 	r.Committed(time.Second)
@@ -298,6 +302,9 @@ func TestFixedLabelsStartAtZero(t *testing.T) {
 		{server, "leasehold_rpc_requests_total", "api=etcd call=txn outcome=refused"},
 		{server, "leasehold_rpc_duration_seconds", "api=native kind=write"},
 		{server, "leasehold_leases_lost_total", "cause=superseded"},
+		{server, "leasehold_limit_rejections_total", "limit=handshakes"},
+		{server, "leasehold_auth_failures_total", "reason=wrong_role"},
+		{server, "leasehold_certificate_expiry_timestamp_seconds", "certificate=server"},
 		{server, "leasehold_raft_is_leader", ""},
 		{server, "leasehold_audit_overlap_total", ""},
 		{server, "leasehold_partition_unowned_seconds_total", "keyspace=other"},
@@ -352,6 +359,26 @@ func TestNegativeCountsAreIgnored(t *testing.T) {
 	s.GrantsRefused(-1)
 	if got := value(t, server, "leasehold_partition_moves_total", "reason=join"); got != 0 {
 		t.Errorf("moves are %v", got)
+	}
+}
+
+func TestAccessIsShown(t *testing.T) {
+	server, _, s, _ := registries(t)
+	s.LimitHit("handshakes")
+	s.AuthFailed("wrong_role")
+	s.CertificateExpires("server", time.UnixMilli(1_700_000_000_500))
+	s.CertificateExpires("authority", time.Time{})
+	for series, want := range map[string]float64{
+		"limit_rejections_total limit=handshakes":                    1,
+		"limit_rejections_total limit=streams":                       0,
+		"auth_failures_total reason=wrong_role":                      1,
+		"certificate_expiry_timestamp_seconds certificate=server":    1_700_000_000,
+		"certificate_expiry_timestamp_seconds certificate=authority": 0,
+	} {
+		name, label, _ := strings.Cut(series, " ")
+		if got := value(t, server, "leasehold_"+name, label); got != want {
+			t.Errorf("%s is %v, want %v", series, got, want)
+		}
 	}
 }
 

@@ -23,6 +23,7 @@ type Server struct {
 	keys   keys
 	calls  calls
 	audit  audit
+	access accesses
 
 	keyspaces *keyspaces
 
@@ -63,6 +64,7 @@ func NewServer(reg prometheus.Registerer, cfg ServerConfig) *Server {
 	s.raft.add(&s.set)
 	s.gossip.add(&s.set)
 	s.keys.add(&s.set)
+	s.access.add(&s.set)
 	if reg != nil {
 		reg.MustRegister(s)
 	}
@@ -111,7 +113,7 @@ func (s *Server) addSessions() {
 	s.expiryOverdue = s.set.histogram("expiry_overdue_seconds",
 		"Time from the moment a session's TTL was over to the log entry that ended it; counted by the leader.",
 		[]float64{.025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30})
-	s.renewals = s.set.counters("lease_renewals_total",
+	s.renewals = s.set.known("lease_renewals_total",
 		"Keep-alives that this server put into the log as leader, by outcome: renewed, refused by the state, failed to commit.", "outcome",
 		"renewed", "refused", "failed")
 	s.margin = s.set.histogram("lease_renewal_margin_ratio",
