@@ -98,6 +98,8 @@ func (s *State) dispatch(c Command, r *Result) {
 		r.Err = s.raiseFeature(c)
 	case *Transact, *Compact, *GrantLease, *RevokeLease, *Enqueue, *Sequence, *SetAlarm:
 		s.coordinate(c, r)
+	case *PutCredential, *RevokeCredential, *SetKeyring:
+		s.admit(c, r)
 	default:
 		r.Err = refuse(ReasonInvalid, "command", "number", fmt.Sprint(c.number()), "a known command")
 	}

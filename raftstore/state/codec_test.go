@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasehold-dev/leasehold/raftstore/access"
 	"github.com/leasehold-dev/leasehold/raftstore/mvcc"
 )
 
@@ -50,6 +51,23 @@ func everyCommand() []Command {
 		&Enqueue{Name: []byte("jobs"), Session: 42, Value: []byte("me"), Update: true},
 		&Sequence{Prefix: []byte("a/"), Value: []byte("v"), Session: 42, After: MaxSequence},
 		&SetAlarm{Member: math.MaxUint64, Raised: true},
+		&OpenSession{
+			Session: 42, Worker: "w1", Incarnation: 17, Keyspaces: []string{"a", "b"}, Endpoint: "http://w1", Zone: "z",
+			Addr: "10.0.0.1:9", Capacity: 12, Labels: map[string]string{"b": "2", "a": "1"}, Gossip: true, Owner: "worker/w1",
+		},
+		&GrantLease{Session: 1<<63 - 1, TTL: MaxLeaseTTL, Owner: "credential/abc123abc123"},
+		&PutCredential{Credential: fullCredential()},
+		&RevokeCredential{ID: "abc123abc123"},
+		&SetKeyring{Version: 9, Keys: [][]byte{[]byte("0123456789abcdef"), []byte("0123456789abcdef0123456789abcdef")}},
+	}
+}
+
+// fullCredential has every field set.
+func fullCredential() access.Credential {
+	return access.Credential{
+		ID: "abc123abc123", Name: "ci", Hash: access.HashSecret([]byte("secret")), Role: access.Operator,
+		Scope:   access.Scope{Keyspaces: []string{"orders", "pay-*"}, Prefixes: []string{"", "/app\xff"}},
+		Created: time.UnixMilli(1764400000123).UTC(), Expires: time.UnixMilli(1764500000456).UTC(), By: "operator/root (certificate 1f)",
 	}
 }
 
@@ -97,7 +115,7 @@ func TestEveryCommandRoundTrips(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Fatalf("got %s\nwant %s", describe(got), describe(want))
 	}
-	for n := uint16(1); n <= cmdSetAlarm; n++ {
+	for n := uint16(1); n <= cmdSetKeyring; n++ {
 		if c := newCommand(n); c == nil || c.number() != n {
 			t.Errorf("number %d is not a command's", n)
 		}
@@ -227,6 +245,7 @@ func TestGoldenFormat(t *testing.T) {
 		{"testdata/batch.v1", "testdata/snapshot.v1", 20, richState},
 		{"testdata/batch.v1-21", "testdata/snapshot.v1-10", 21, restoredState}, // command 21, frame 10
 		{"testdata/batch.v1-28", "testdata/snapshot.v1-16", 28, keyedState},    // keys: commands 22 to 28, frames 11 to 16
+		{"testdata/batch.v1-33", "testdata/snapshot.v1-19", 33, ownedState},    // owners and credentials: commands 29 to 33, frames 17 to 19
 	} {
 		t.Run(sample.batch, func(t *testing.T) {
 			want := fullBatch()
@@ -272,6 +291,39 @@ func keyedState(t testing.TB) *State {
 	do(putCommand("late", "1", 60), putCommand("kept", "3", 150))
 	do(&Sequence{Prefix: []byte("s/"), After: 9}, &Sequence{Prefix: []byte("r/"), Session: 102}, &Sequence{Prefix: []byte("s/"), Value: []byte("ten")})
 	do(&GrantLease{Session: 61, TTL: 9})
+	do(&SetAlarm{Member: 7, Raised: true}, &SetAlarm{Member: 5, Raised: true})
+	if err := s.Check(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// ownedState has what comes with owners and credentials, beside all else.
+func ownedState(t testing.TB) *State {
+	t.Helper()
+	s := keyedState(t)
+	index, term := s.Applied()
+	do := func(cs ...Command) {
+		t.Helper()
+		index++
+		for i, r := range s.Apply(index, term, &Batch{Wall: time.UnixMilli(int64(index) * 1000), Commands: cs}) {
+			if r.Err != nil {
+				t.Fatalf("%T: %v", cs[i], r.Err)
+			}
+		}
+	}
+	do(&SetAlarm{Member: 7}, &SetAlarm{Member: 5}, &RaiseFeature{Term: term, Level: 3})
+	plain := access.Credential{ID: "zzzzzzzzzzz9", Name: "app", Role: access.Worker, Scope: access.Everywhere(), Created: time.UnixMilli(1)}
+	gone := access.Credential{ID: "gonegonegone", Name: "gone", Role: access.Reader, Created: time.UnixMilli(5)}
+	do(&PutCredential{Credential: fullCredential()}, &PutCredential{Credential: plain}, &PutCredential{Credential: gone})
+	owner := access.CredentialOwner(gone.ID)
+	do(&OpenSession{Session: 300, Worker: "o1", Keyspaces: []string{"orders", "jobs"}, Owner: "worker/o1"},
+		&OpenSession{Session: 301, Worker: "o2", Keyspaces: []string{"orders", "jobs"}, Owner: owner})
+	do(&GrantLease{Session: 302, TTL: 30, Owner: owner}, &GrantLease{Session: 303, TTL: 30, Owner: "operator/root"}, putCommand("owned", "1", 302))
+	do(&RevokeCredential{ID: gone.ID})
+	for v := range uint64(2) {
+		do(&SetKeyring{Version: v, Keys: [][]byte{[]byte("0123456789abcdef"), []byte("0123456789abcdef01234567")}})
+	}
 	do(&SetAlarm{Member: 7, Raised: true}, &SetAlarm{Member: 5, Raised: true})
 	if err := s.Check(); err != nil {
 		t.Fatal(err)

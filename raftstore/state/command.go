@@ -40,6 +40,11 @@ const (
 	cmdEnqueue        uint16 = 26
 	cmdSequence       uint16 = 27
 	cmdSetAlarm       uint16 = 28
+	cmdOpenOwned      uint16 = 29 // OpenSession with an Owner
+	cmdGrantOwned     uint16 = 30 // GrantLease with an Owner
+	cmdPutCredential  uint16 = 31
+	cmdRevokeCred     uint16 = 32
+	cmdSetKeyring     uint16 = 33
 
 	mayIgnore uint16 = 1 << 15
 )
@@ -111,6 +116,10 @@ type Expiry struct {
 // superseded: barred from renewal and grants; its fenced leases are revoked
 // at once, its strict ones last until released or expired. A session with the
 // same id that is already the worker's present one is found again (retry).
+//
+// Owner is who opens it, as access.Identity.Owner says. While the worker's
+// present session belongs to somebody else, and is not barred, everybody but its
+// owner is refused with ReasonDenied. An owner needs feature level 3.
 type OpenSession struct {
 	Session     SessionID
 	Worker      string
@@ -122,6 +131,7 @@ type OpenSession struct {
 	Capacity    uint32 // 0: no limit
 	Labels      map[string]string
 	Gossip      bool
+	Owner       string // empty: nobody in particular
 }
 
 // JoinKeyspace adds a keyspace to a session. The session's TTL becomes the
@@ -282,31 +292,46 @@ type RaiseFeature struct {
 	Level Feature
 }
 
-func (*Bootstrap) number() uint16      { return cmdBootstrap }
-func (*Announce) number() uint16       { return cmdAnnounce }
-func (*Tick) number() uint16           { return cmdTick }
-func (*KeepAlive) number() uint16      { return cmdKeepAlive }
-func (*Expire) number() uint16         { return cmdExpire }
-func (*OpenSession) number() uint16    { return cmdOpenSession }
-func (*JoinKeyspace) number() uint16   { return cmdJoinKeyspace }
-func (*LeaveSession) number() uint16   { return cmdLeaveSession }
-func (*CloseSession) number() uint16   { return cmdCloseSession }
-func (*CreateKeyspace) number() uint16 { return cmdCreateKeyspace }
-func (*UpdateKeyspace) number() uint16 { return cmdUpdateKeyspace }
-func (*DeleteKeyspace) number() uint16 { return cmdDeleteKeyspace }
-func (*Grant) number() uint16          { return cmdGrant }
-func (*Release) number() uint16        { return cmdRelease }
-func (*Drain) number() uint16          { return cmdDrain }
-func (*Revoke) number() uint16         { return cmdRevoke }
-func (*BarWorker) number() uint16      { return cmdBarWorker }
-func (*Evict) number() uint16          { return cmdEvict }
-func (*Retry) number() uint16          { return cmdRetry }
-func (*RaiseToken) number() uint16     { return cmdRaiseToken }
-func (*RaiseFeature) number() uint16   { return cmdRaiseFeature }
-func (*Transact) number() uint16       { return cmdTransact }
-func (*Compact) number() uint16        { return cmdCompact }
-func (*GrantLease) number() uint16     { return cmdGrantLease }
-func (*RevokeLease) number() uint16    { return cmdRevokeLease }
-func (*Enqueue) number() uint16        { return cmdEnqueue }
-func (*Sequence) number() uint16       { return cmdSequence }
-func (*SetAlarm) number() uint16       { return cmdSetAlarm }
+func (o *OpenSession) number() uint16 {
+	if o.Owner != "" {
+		return cmdOpenOwned
+	}
+	return cmdOpenSession
+}
+
+func (g *GrantLease) number() uint16 {
+	if g.Owner != "" {
+		return cmdGrantOwned
+	}
+	return cmdGrantLease
+}
+
+func (*Bootstrap) number() uint16        { return cmdBootstrap }
+func (*Announce) number() uint16         { return cmdAnnounce }
+func (*Tick) number() uint16             { return cmdTick }
+func (*KeepAlive) number() uint16        { return cmdKeepAlive }
+func (*Expire) number() uint16           { return cmdExpire }
+func (*JoinKeyspace) number() uint16     { return cmdJoinKeyspace }
+func (*LeaveSession) number() uint16     { return cmdLeaveSession }
+func (*CloseSession) number() uint16     { return cmdCloseSession }
+func (*CreateKeyspace) number() uint16   { return cmdCreateKeyspace }
+func (*UpdateKeyspace) number() uint16   { return cmdUpdateKeyspace }
+func (*DeleteKeyspace) number() uint16   { return cmdDeleteKeyspace }
+func (*Grant) number() uint16            { return cmdGrant }
+func (*Release) number() uint16          { return cmdRelease }
+func (*Drain) number() uint16            { return cmdDrain }
+func (*Revoke) number() uint16           { return cmdRevoke }
+func (*BarWorker) number() uint16        { return cmdBarWorker }
+func (*Evict) number() uint16            { return cmdEvict }
+func (*Retry) number() uint16            { return cmdRetry }
+func (*RaiseToken) number() uint16       { return cmdRaiseToken }
+func (*RaiseFeature) number() uint16     { return cmdRaiseFeature }
+func (*Transact) number() uint16         { return cmdTransact }
+func (*Compact) number() uint16          { return cmdCompact }
+func (*RevokeLease) number() uint16      { return cmdRevokeLease }
+func (*Enqueue) number() uint16          { return cmdEnqueue }
+func (*Sequence) number() uint16         { return cmdSequence }
+func (*SetAlarm) number() uint16         { return cmdSetAlarm }
+func (*PutCredential) number() uint16    { return cmdPutCredential }
+func (*RevokeCredential) number() uint16 { return cmdRevokeCred }
+func (*SetKeyring) number() uint16       { return cmdSetKeyring }

@@ -19,10 +19,12 @@ type Compact struct {
 
 // GrantLease opens a session that belongs to no worker: etcd's lease. TTL is in
 // seconds; less than MinLeaseTTL is raised to it. A session that exists is
-// refused with ReasonExists. Result.Session has the answer.
+// refused with ReasonExists. Result.Session has the answer. An Owner needs
+// feature level 3.
 type GrantLease struct {
 	Session SessionID
 	TTL     int64
+	Owner   string // who grants it; empty: nobody in particular
 }
 
 // RevokeLease ends such a session, and its keys with it, in one revision. That

@@ -172,6 +172,16 @@ func newCommand(n uint16) Command {
 		return new(Sequence)
 	case cmdSetAlarm:
 		return new(SetAlarm)
+	case cmdOpenOwned:
+		return &OpenSession{Owner: ownerFollows}
+	case cmdGrantOwned:
+		return &GrantLease{Owner: ownerFollows}
+	case cmdPutCredential:
+		return new(PutCredential)
+	case cmdRevokeCred:
+		return new(RevokeCredential)
+	case cmdSetKeyring:
+		return new(SetKeyring)
 	}
 	return nil
 }

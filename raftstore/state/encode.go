@@ -113,6 +113,7 @@ func (o *OpenSession) code(c *coder) {
 	number(c, &o.Capacity)
 	c.labels(&o.Labels)
 	c.flag(&o.Gossip)
+	codeOwner(c, &o.Owner)
 }
 
 func (j *JoinKeyspace) code(c *coder) {

@@ -35,13 +35,16 @@ func (s *State) grantLease(c *GrantLease, r *Result) {
 		r.Err = refuse(ReasonInvalid, "lease", "ttl", fmt.Sprint(c.TTL), fmt.Sprintf("at most %d seconds", int64(MaxLeaseTTL)))
 		return
 	}
+	if r.Err = s.checkOwner(c, "lease", c.Owner); r.Err != nil {
+		return
+	}
 	if _, ok := s.sessions[c.Session]; ok {
 		r.Err = refuse(ReasonExists, "lease", "session_id", fmt.Sprint(uint64(c.Session)), "an id that no session uses")
 		return
 	}
 	x := &Session{
 		ID: c.Session, State: SessionLive, TTL: time.Duration(max(c.TTL, MinLeaseTTL)) * time.Second,
-		Opened: s.clock, Renewal: s.index, renewed: s.clock,
+		Opened: s.clock, Renewal: s.index, renewed: s.clock, Owner: c.Owner,
 	}
 	x.Deadline = later(s.clock, x.TTL)
 	s.addSession(x)

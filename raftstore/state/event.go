@@ -28,6 +28,10 @@ const (
 	KindSessionKeyspace Kind = 21 // a session joined a keyspace
 	KindFeatureRaise    Kind = 22 // to the level that Token holds
 	KindRestore         Kind = 23 // the cluster was made from a backup
+	// Of a credential, Worker has the name and From the id.
+	KindCredentialCreate Kind = 24
+	KindCredentialRevoke Kind = 25
+	KindKeyring          Kind = 26 // the keys of gossip were set to the version that Token holds
 )
 
 // Cause says why a lease changed hands. The numbers are part of the log and
@@ -58,6 +62,8 @@ const (
 	CauseDeleted      Cause = 19
 	CauseClosed       Cause = 20
 	CauseRetry        Cause = 21 // a failed partition tried again
+	// CauseCredentialRevoked: the credential that opened the session is no more.
+	CauseCredentialRevoked Cause = 22
 )
 
 // Event is one line of the ledger. Which fields are set depends on Kind.

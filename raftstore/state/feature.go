@@ -11,10 +11,16 @@ type Feature uint32
 //
 //	1  everything up to the first release
 //	2  keys: the commands 22 to 28 and the frames 11 to 16 of a snapshot
-const MaxFeature Feature = 2
+//	3  owners of sessions, credentials and the keys of gossip: the commands 29
+//	   to 33 and the frames 17 to 19
+const MaxFeature Feature = 3
 
-// featureKeys is the level from which on there may be keys.
-const featureKeys Feature = 2
+// FeatureAccess is the level from which on sessions have owners, and there may
+// be credentials and a keyring; featureKeys that of keys.
+const (
+	featureKeys   Feature = 2
+	FeatureAccess Feature = 3
+)
 
 // Feature is the level of the cluster: no server of the group is below it.
 func (s *State) Feature() Feature { return max(s.feature, 1) }

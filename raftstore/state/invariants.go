@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,7 +12,7 @@ import (
 func (s *State) Check() error {
 	for _, check := range []func() error{
 		s.checkTokens, s.checkServers, s.checkWorkers, s.checkSessions,
-		s.checkKeyspaces, s.checkNames, s.checkLedger, s.checkKeys,
+		s.checkKeyspaces, s.checkNames, s.checkLedger, s.checkKeys, s.checkAccess,
 	} {
 		if err := check(); err != nil {
 			return fmt.Errorf("broken invariant: %w", err)
@@ -120,7 +121,7 @@ func (s *State) checkSessions() error {
 		if x.isLease() {
 			check = s.checkLease
 		}
-		if err := check(x); err != nil {
+		if err := cmp.Or(check(x), s.checkSessionOwner(x)); err != nil {
 			return fmt.Errorf("session %d: %w", x.ID, err)
 		}
 	}

@@ -35,9 +35,7 @@ func (s *State) SequenceCount() int { return len(s.sequences) }
 
 // coordinate sends a command on keys, or a lease of them, to its noun.
 func (s *State) coordinate(c Command, r *Result) {
-	if s.Feature() < featureKeys {
-		r.Err = refuse(ReasonFeature, "cluster", "feature_level", fmt.Sprint(uint32(s.Feature())),
-			fmt.Sprintf("%d, which it has when all of its servers know keys", uint32(featureKeys)))
+	if r.Err = s.Permits(c); r.Err != nil {
 		return
 	}
 	if len(s.alarms) > 0 && takesSpace(c) {

@@ -9,7 +9,7 @@ import (
 // checkLease is checkSession for one without a worker.
 func (s *State) checkLease(x *Session) error {
 	switch {
-	case x.ID == 0 || x.seat != 0 || x.record != nil || x.State != SessionLive || x.Held != 0 || len(x.Keyspaces)+len(x.held) != 0:
+	case x.ID == 0 || x.seat != 0 || x.record != nil || x.State != SessionLive && x.State != SessionEvicted || x.Held != 0 || len(x.Keyspaces)+len(x.held) != 0:
 		return errors.New("a lease of keys takes part in keyspaces")
 	case x.Granted() < MinLeaseTTL || x.Granted() > MaxLeaseTTL || x.TTL%time.Second != 0:
 		return fmt.Errorf("ttl is %s", x.TTL)

@@ -26,6 +26,7 @@ func (x *Compact) code(c *coder) { c.varint(&x.Revision) }
 func (g *GrantLease) code(c *coder) {
 	fixed(c, &g.Session)
 	c.varint(&g.TTL)
+	codeOwner(c, &g.Owner)
 }
 
 func (r *RevokeLease) code(c *coder) { fixed(c, &r.Session) }

@@ -38,7 +38,7 @@ func (in *restorer) decodeKeys(kind uint8, c *coder) error {
 		}
 		list(c, &s.alarms, 1, number[uint64])
 	default:
-		return damaged("unknown frame %d", kind)
+		return in.decodeAccess(kind, c)
 	}
 	return nil
 }

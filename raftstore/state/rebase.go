@@ -30,11 +30,14 @@ type Rebase struct {
 //   - kept: keyspaces with their ids, settings and partitions, the last token
 //     of every partition, as the condition of its next grant, and who had it;
 //     keys that no session holds, and the numbers of sequences; workers that
-//     an operator has drained; the feature level; the clock
+//     an operator has drained; credentials, also those that were revoked after
+//     the backup was made; the feature level; the clock
 //   - raised: the token counter, the event revision and the revision of keys
 //   - dropped: sessions with their leases and keys, the history of keys,
 //     alarms, moves, slots, suspects, request ids, servers, keyspaces that were
-//     being deleted, and the ledger, in which one event stands for it
+//     being deleted, the keys of gossip, since the servers of the new cluster
+//     begin with those that they are given, and the ledger, in which one event
+//     stands for it
 //
 // Workers of the old cluster may go on for up to a TTL, so nothing strict is
 // granted before that is over; see StrictHold. A state that cannot be rebased
@@ -55,6 +58,7 @@ func (s *State) Rebase(r Rebase) error {
 	s.keepDrained()
 	s.servers, s.leader, s.leaderTerm = nil, "", 0
 	s.requests = newRequestWindow()
+	s.keyring = Keyring{}
 	// A term of the new cluster may not be taken for one that was counted in.
 	s.clockTerm = 0
 	s.clusterID, s.lastToken, s.strictAt = r.ClusterID, last, s.clock+hold

@@ -12,24 +12,25 @@ type Reason string
 
 // The reasons of the state machine.
 const (
-	ReasonInvalid        Reason = "invalid"         // a field's value is outside its limit
-	ReasonNotFound       Reason = "not_found"       // no such keyspace, partition, session or worker
-	ReasonExists         Reason = "exists"          // the name is taken
-	ReasonConflict       Reason = "conflict"        // a condition of the command does not hold
-	ReasonStaleToken     Reason = "stale_token"     // the lease has another token
-	ReasonNotHolder      Reason = "not_holder"      // the session does not hold the lease
-	ReasonIncarnation    Reason = "incarnation"     // the worker's incarnation has moved on
-	ReasonSuperseded     Reason = "superseded"      // a newer session of the worker exists
-	ReasonEvicted        Reason = "evicted"         // an operator barred the session
-	ReasonStrict         Reason = "strict"          // a strict lease ends by release or expiry only
-	ReasonRestored       Reason = "restored"        // leases of before the restore may still be believed in
-	ReasonVoidTerm       Reason = "void_term"       // the leader that proposed it has been deposed
-	ReasonTokensSpent    Reason = "tokens_spent"    // the counter has reached MaxToken
-	ReasonUnknownOutcome Reason = "unknown_outcome" // a retry of a request seen before
-	ReasonDeleting       Reason = "deleting"        // the keyspace is being deleted
-	ReasonCompacted      Reason = "compacted"       // events before a revision are gone
-	ReasonFeature        Reason = "feature"         // not every server of the cluster knows it yet
-	ReasonNumbersSpent   Reason = "numbers_spent"   // a sequence has reached MaxSequence
+	ReasonInvalid        Reason = "invalid"           // a field's value is outside its limit
+	ReasonNotFound       Reason = "not_found"         // no such keyspace, partition, session or worker
+	ReasonExists         Reason = "exists"            // the name is taken
+	ReasonConflict       Reason = "conflict"          // a condition of the command does not hold
+	ReasonStaleToken     Reason = "stale_token"       // the lease has another token
+	ReasonNotHolder      Reason = "not_holder"        // the session does not hold the lease
+	ReasonIncarnation    Reason = "incarnation"       // the worker's incarnation has moved on
+	ReasonSuperseded     Reason = "superseded"        // a newer session of the worker exists
+	ReasonEvicted        Reason = "evicted"           // an operator barred the session
+	ReasonStrict         Reason = "strict"            // a strict lease ends by release or expiry only
+	ReasonRestored       Reason = "restored"          // leases of before the restore may still be believed in
+	ReasonVoidTerm       Reason = "void_term"         // the leader that proposed it has been deposed
+	ReasonTokensSpent    Reason = "tokens_spent"      // the counter has reached MaxToken
+	ReasonUnknownOutcome Reason = "unknown_outcome"   // a retry of a request seen before
+	ReasonDeleting       Reason = "deleting"          // the keyspace is being deleted
+	ReasonCompacted      Reason = "compacted"         // events before a revision are gone
+	ReasonFeature        Reason = "feature"           // not every server of the cluster knows it yet
+	ReasonNumbersSpent   Reason = "numbers_spent"     // a sequence has reached MaxSequence
+	ReasonDenied         Reason = "permission_denied" // somebody else has it
 )
 
 // Refusal says what was refused and why, in terms its sender can act on.

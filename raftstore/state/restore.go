@@ -39,6 +39,7 @@ type restorer struct {
 	last      uint8    // kind of the frame before
 	keys      *mvcc.Loader
 	lastLease SessionID // of those without a worker
+	lastOwned SessionID // of those with an owner
 	intern    map[string]string
 }
 

@@ -1,6 +1,9 @@
 package state
 
-import "github.com/leasehold-dev/leasehold/raftstore/mvcc"
+import (
+	"github.com/leasehold-dev/leasehold/raftstore/access"
+	"github.com/leasehold-dev/leasehold/raftstore/mvcc"
+)
 
 // Result is what Apply says about one command.
 type Result struct {
@@ -28,6 +31,10 @@ type Result struct {
 	KVRevision int64
 	// Ticket of Enqueue and Sequence.
 	Ticket *Ticket
+	// Credential of a RevokeCredential, as it was, and how many sessions and
+	// leases of keys were barred with it.
+	Credential *access.Credential
+	Barred     int
 }
 
 // SessionResult tells how a renewal or an expiry ended.

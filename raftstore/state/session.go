@@ -40,6 +40,9 @@ type Session struct {
 	Renewal     uint64 // log index of the last renewal
 	Deadline    Clock
 	Held        int // leases, over all keyspaces
+	// Owner is who opened it, as access.Identity.Owner says; empty: nobody in
+	// particular.
+	Owner string
 
 	renewed Clock  // clock of the last renewal
 	fresh   bool   // renewed apart from the clock, see refresh
@@ -120,10 +123,15 @@ func (s *State) openSession(c *OpenSession, r *Result) {
 		return
 	}
 	if x, ok := s.sessions[c.Session]; ok {
-		r.Session, r.Err = s.foundAgain(x, c.Worker)
+		r.Session, r.Err = s.foundAgain(x, c)
 		return
 	}
 	w, known := s.workers[c.Worker]
+	if known {
+		if r.Err = s.usurps(w, c); r.Err != nil {
+			return
+		}
+	}
 	if known && w.Incarnation != c.Incarnation || !known && c.Incarnation != 0 {
 		r.Err = s.movedOn(w, c)
 		return
@@ -136,7 +144,7 @@ func (s *State) openSession(c *OpenSession, r *Result) {
 		ID: c.Session, Worker: c.Worker, Incarnation: s.index, State: SessionLive,
 		TTL: MaxTTL, Endpoint: c.Endpoint, Zone: c.Zone, Addr: c.Addr,
 		Capacity: c.Capacity, Labels: cloneLabels(c.Labels), Gossip: c.Gossip,
-		Opened: s.clock, Renewal: s.index, renewed: s.clock,
+		Opened: s.clock, Renewal: s.index, renewed: s.clock, Owner: c.Owner,
 	}
 	for _, k := range keyspaces {
 		s.join(x, k)
@@ -175,6 +183,9 @@ func (s *State) checkOpen(c *OpenSession) ([]*Keyspace, error) {
 	if err := validateLabels(what, c.Labels); err != nil {
 		return nil, err
 	}
+	if err := s.checkOwner(c, what, c.Owner); err != nil {
+		return nil, err
+	}
 	if n := len(c.Keyspaces); n == 0 || n > MaxJoined {
 		return nil, refuse(ReasonInvalid, what, "keyspaces", fmt.Sprint(n), fmt.Sprintf("1 to %d keyspaces", MaxJoined))
 	}
@@ -195,12 +206,15 @@ func (s *State) checkOpen(c *OpenSession) ([]*Keyspace, error) {
 }
 
 // foundAgain answers a retry of an open that had been carried out.
-func (s *State) foundAgain(x *Session, worker string) (*Session, error) {
+func (s *State) foundAgain(x *Session, c *OpenSession) (*Session, error) {
 	switch {
-	case x.Worker != worker:
+	case x.Worker != c.Worker:
 		return nil, refuse(ReasonExists, "session", "session_id", fmt.Sprint(uint64(x.ID)), "an id that no other worker uses")
 	case x.barred():
 		return nil, x.barredReason()
+	}
+	if err := x.foreign(c.Owner, c.Worker); err != nil {
+		return nil, err
 	}
 	return x.view(), nil
 }

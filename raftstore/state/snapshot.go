@@ -24,24 +24,27 @@ const (
 	snapshotMagic   = "LHSTATE\n"
 	snapshotVersion = 1
 
-	frameMeta      = 1
-	frameServers   = 2
-	frameWorkers   = 3
-	frameNames     = 4
-	frameKeyspace  = 5
-	frameSessions  = 6
-	frameLeases    = 7
-	frameRequests  = 8
-	frameEvents    = 9
-	frameCluster   = 10 // feature level and strict hold, when there is either
-	frameEtcdLease = 11 // sessions without a worker
-	frameKeys      = 12 // revisions of the keys, once any was written
-	frameKeyBase   = 13 // what was there at the compacted revision
-	frameKeyLog    = 14 // changes since
-	frameSequences = 15
-	frameAlarms    = 16
-	frameMayIgnore = 0x80
-	frameEnd       = 0xff
+	frameMeta        = 1
+	frameServers     = 2
+	frameWorkers     = 3
+	frameNames       = 4
+	frameKeyspace    = 5
+	frameSessions    = 6
+	frameLeases      = 7
+	frameRequests    = 8
+	frameEvents      = 9
+	frameCluster     = 10 // feature level and strict hold, when there is either
+	frameEtcdLease   = 11 // sessions without a worker
+	frameKeys        = 12 // revisions of the keys, once any was written
+	frameKeyBase     = 13 // what was there at the compacted revision
+	frameKeyLog      = 14 // changes since
+	frameSequences   = 15
+	frameAlarms      = 16
+	frameCredentials = 17
+	frameKeyring     = 18
+	frameOwners      = 19 // of sessions that have one
+	frameMayIgnore   = 0x80
+	frameEnd         = 0xff
 
 	frameHeader   = 5
 	frameRows     = 1 << 14 // leases, requests or events in one frame
@@ -61,6 +64,7 @@ type Snapshot struct {
 	events   ledger
 	tail     []byte // frames after the large tables
 	keys     frozenKeys
+	access   []byte // frames after those of keys
 }
 
 type frozenTable struct {
@@ -98,6 +102,7 @@ func (s *State) Snapshot() *Snapshot {
 	}
 	p.tail = s.appendLeases(p.tail)
 	p.keys = s.freezeKeys()
+	p.access = s.appendAccess(nil)
 	return p
 }
 
@@ -176,6 +181,7 @@ func (p *Snapshot) Write(w io.Writer) error {
 	}
 	out.write(p.tail)
 	b = p.keys.write(out, b)
+	out.write(p.access)
 	b = appendFrame(b[:0], frameEnd, func(c *coder) {
 		c.buf = binary.LittleEndian.AppendUint32(c.buf, crc32.Update(out.sum, castagnoli, []byte{frameEnd, 4, 0, 0, 0}))
 	})

@@ -51,6 +51,9 @@ type State struct {
 	sequences map[string]uint64 // prefix -> highest number given
 	alarms    []uint64          // members, ascending
 
+	credentials credentials
+	keyring     Keyring
+
 	owners   nameTable // previous owners of unowned partitions
 	ledger   ledger
 	requests requestWindow
@@ -68,6 +71,7 @@ func New() *State {
 		requests:      newRequestWindow(),
 		keys:          mvcc.New(),
 		sequences:     make(map[string]uint64),
+		credentials:   newCredentials(),
 	}
 }
 

@@ -22,6 +22,7 @@ func (k Kind) String() string {
 		KindWorkerDrain: "worker_drain", KindWorkerUndrain: "worker_undrain",
 		KindQuarantine: "quarantine", KindRetry: "retry", KindLeader: "leader", KindTokenRaise: "token_raise",
 		KindFeatureRaise: "feature_raise", KindRestore: "restore",
+		KindCredentialCreate: "credential_create", KindCredentialRevoke: "credential_revoke", KindKeyring: "keyring",
 	}, int(k))
 }
 
@@ -33,7 +34,7 @@ func (c Cause) String() string {
 		CauseOperator: "operator", CauseSuperseded: "superseded", CauseEvicted: "evicted", CauseDrained: "drained",
 		CauseYield: "yield", CauseFailed: "failed", CauseEnded: "ended", CauseClaimRefused: "claim_refused",
 		CauseRefused: "refused", CauseTimeout: "timeout", CauseDeleted: "deleted", CauseClosed: "closed",
-		CauseRetry: "retry",
+		CauseRetry: "retry", CauseCredentialRevoked: "credential_revoked",
 	}, int(c))
 }
 
