@@ -3,6 +3,8 @@ package access
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -105,18 +107,21 @@ func TestToken(t *testing.T) {
 }
 
 func TestIdentityTravels(t *testing.T) {
-	c := Credential{ID: "abc123abc123", Name: "batch", Role: Worker, Scope: Scope{Keyspaces: []string{"orders"}, Prefixes: []string{"/a"}}, Expires: time.UnixMilli(5000).UTC()}
+	c := Credential{ID: "abc123abc123", Name: "batch", Role: Worker, Scope: Scope{Keyspaces: []string{"orders"}, Prefixes: []string{"/a", "x\xff"}}, Expires: time.UnixMilli(5000).UTC()}
 	id := c.Identity()
 	got, err := Decode(id.Encode())
-	if err != nil || got.Owner() != id.Owner() || got.Role != Worker || !got.Expires.Equal(id.Expires) || !got.Scope.Within(id.Scope) {
+	if err != nil || got.Owner() != id.Owner() || !reflect.DeepEqual(got.Scope, id.Scope) || got.Role != Worker || !got.Expires.Equal(id.Expires) || !got.Scope.Within(id.Scope) {
 		t.Fatal(got, err)
 	}
-	for _, bad := range []string{"", "{}", "null", Anybody().Encode(), `{"source":"credential","role":3,"name":"x","scope":{}}`, `{"source":"certificate","role":9,"name":"x","scope":{}}`} {
+	for _, bad := range []string{"", "{}", "null", Anybody().Encode(), encoded(`{}`), encoded(`null`),
+		encoded(`{"source":"credential","role":3,"name":"x","scope":{}}`), encoded(`{"source":"certificate","role":9,"name":"x","scope":{}}`)} {
 		if id, err := Decode(bad); err == nil || id.Role != 0 {
 			t.Errorf("%q is an identity: %v", bad, id)
 		}
 	}
 }
+
+func encoded(json string) string { return base64.RawURLEncoding.EncodeToString([]byte(json)) }
 
 func TestMayUse(t *testing.T) {
 	a := Identity{Source: Certificate, Role: Worker, Name: "a", Scope: Everywhere()}

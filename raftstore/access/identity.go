@@ -2,6 +2,7 @@ package access
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -81,13 +82,25 @@ func (id Identity) MayUse(owner string) bool {
 	return id.Owner() == owner
 }
 
-// Encode writes an identity for another server of the cluster.
+// wireIdentity has the prefixes as bytes: JSON would replace those that are no text.
+type wireIdentity struct {
+	Identity
+	Prefixes [][]byte `json:"prefixes,omitempty"`
+}
+
+// Encode writes an identity for another server of the cluster, in characters that
+// any header takes.
 func (id Identity) Encode() string {
-	b, err := json.Marshal(id)
+	w := wireIdentity{Identity: id}
+	for _, p := range id.Scope.Prefixes {
+		w.Prefixes = append(w.Prefixes, []byte(p))
+	}
+	w.Scope.Prefixes = nil
+	b, err := json.Marshal(w)
 	if err != nil {
 		return "" // its times come from certificates and the state, where they are in range: nobody
 	}
-	return string(b)
+	return base64.RawURLEncoding.EncodeToString(b)
 }
 
 // maxEncoded is far above what the limits of a Scope allow.
@@ -99,9 +112,15 @@ func Decode(s string) (Identity, error) {
 	if len(s) > maxEncoded {
 		return Identity{}, fmt.Errorf("identity of %d bytes: at most %d", len(s), maxEncoded)
 	}
-	var id Identity
-	if err := json.Unmarshal([]byte(s), &id); err != nil {
+	var w wireIdentity
+	raw, err := base64.RawURLEncoding.DecodeString(s)
+	if err != nil || json.Unmarshal(raw, &w) != nil {
 		return Identity{}, errors.New("not an identity")
+	}
+	id := w.Identity
+	id.Scope.Prefixes = nil
+	for _, p := range w.Prefixes {
+		id.Scope.Prefixes = append(id.Scope.Prefixes, string(p))
 	}
 	switch {
 	case id.Source != Certificate && id.Source != Bearer:
