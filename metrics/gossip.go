@@ -25,7 +25,7 @@ func (g *Gossip) add(s *set) {
 	g.members = s.gauges("gossip_members", "Members by what this server believes of them, itself included.",
 		"state", "alive", "leaving", "left", "dead")
 	g.rejected = s.counters("gossip_rejected_packets_total", "Packets and streams that were thrown away, by reason.",
-		"reason", "label", "decrypt", "decode", "stranger", "overflow")
+		"reason", "label", "decrypt", "decode", "stranger", "overflow", "size")
 	g.rejoins = s.known("gossip_rejoins_total", "Attempts to reach a member that should be there and is not, by outcome.",
 		"outcome", "ok", "failed")
 	g.conflicts = s.counter("gossip_conflicts_total", "Times two addresses claimed one member's name.")
@@ -55,7 +55,7 @@ func (g *Gossip) Members(alive, leaving, left, dead int) {
 }
 
 // Rejected counts a packet or stream that was thrown away: label, decrypt,
-// decode, stranger or overflow.
+// decode, stranger, overflow or size.
 func (g *Gossip) Rejected(reason string) {
 	if g != nil {
 		g.rejected.add(reason, 1)

@@ -34,6 +34,19 @@ func (v memberView) Probe(ctx context.Context, worker string) bool {
 	return v.g.Probe(ctx, gossip.Name(gossip.RoleWorker, worker))
 }
 
+// gossipMetrics counts what is too large among the limits, too.
+type gossipMetrics struct {
+	*metrics.Gossip
+	m *metrics.Server
+}
+
+func (g gossipMetrics) Rejected(reason string) {
+	g.Gossip.Rejected(reason)
+	if reason == "size" {
+		g.m.LimitHit("gossip_payload")
+	}
+}
+
 // storeMetrics feeds raftstore's figures to the series and counts what GetHealth
 // tells.
 type storeMetrics struct {

@@ -216,6 +216,14 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
+// gossipKeys are those that the configuration gives, one at most.
+func (c *Config) gossipKeys() [][]byte {
+	if len(c.GossipKey) == 0 {
+		return nil
+	}
+	return [][]byte{c.GossipKey}
+}
+
 type listenAddr struct{ field, value string }
 
 func (c *Config) listeners() []listenAddr {

@@ -207,13 +207,13 @@ func (s *Server) openGossip() (err error) {
 	}
 	s.gossip, err = gossip.New(gossip.Config{
 		Label:          s.cfg.GossipLabel,
-		Key:            s.cfg.GossipKey,
+		Keys:           s.cfg.gossipKeys(),
 		BindAddr:       s.cfg.GossipAddr,
 		Advertise:      strings.Trim(s.cfg.Advertise, "[]"),
 		Seeds:          s.cfg.Join,
 		KnownPeersFile: known,
 		Logger:         s.log,
-		Observer:       s.metrics.Gossip(),
+		Observer:       gossipMetrics{s.metrics.Gossip(), s.metrics},
 		Transport:      s.cfg.hooks.gossip,
 		Pace:           s.cfg.hooks.pace,
 		OnChange: func() {

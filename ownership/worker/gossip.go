@@ -116,10 +116,12 @@ func (e *engine) gossipConfig(ctx context.Context, server string) (gossip.Config
 	}
 	cfg := gossip.Config{
 		Label:     peers.GetGossipLabel(),
-		Key:       e.cfg.GossipKey,
 		BindAddr:  e.cfg.Gossip,
 		Advertise: e.cfg.GossipAdvertise,
 		Logger:    e.cfg.Logger,
+	}
+	if len(e.cfg.GossipKey) > 0 {
+		cfg.Keys = [][]byte{e.cfg.GossipKey}
 	}
 	for _, p := range peers.GetItems() {
 		if a := p.GetGossipAddr(); a != "" {

@@ -16,9 +16,12 @@ type Config struct {
 	// Label names the cluster, 1 to 255 bytes. Members of other labels are
 	// refused. It is not a secret.
 	Label string
-	// Key encrypts and authenticates everything: 16, 24 or 32 bytes, the same
-	// for all members. Empty means neither.
-	Key []byte
+	// Keys encrypt and authenticate everything: the first what is sent, each of them
+	// what comes. Each has 16, 24 or 32 bytes; there are at most MaxKeys. None means
+	// neither, for as long as Gossip runs. SetKeys changes them.
+	Keys [][]byte
+	// KeyringVersion is told to the others with the keys' digests.
+	KeyringVersion uint64
 	// BindAddr is the ip:port or name:port to listen on, TCP and UDP both. Port
 	// 0 takes a free one, which LocalAddr then tells.
 	BindAddr string
@@ -76,7 +79,7 @@ type Observer interface {
 	// Members is told how many members are in each status after a change.
 	Members(alive, leaving, left, dead int)
 	// Rejected is told of a packet or stream that was thrown away: label,
-	// decrypt, decode, stranger or overflow.
+	// decrypt, decode, stranger, overflow or size.
 	Rejected(reason string)
 	// Rejoined is told of each attempt to reach a missing member.
 	Rejoined(ok bool)
@@ -113,11 +116,10 @@ func (c Config) withDefaults() (Config, error) {
 	if n := len(c.Label); n < 1 || n > memberlist.LabelMaxSize {
 		return c, fmt.Errorf("check gossip configuration: label has %d bytes, must have 1 to %d", n, memberlist.LabelMaxSize)
 	}
-	switch len(c.Key) {
-	case 0, 16, 24, 32:
-	default:
-		return c, fmt.Errorf("check gossip configuration: key has %d bytes, must have 16, 24 or 32 (or none)", len(c.Key))
+	if err := CheckKeys(c.Keys); err != nil {
+		return c, fmt.Errorf("check gossip configuration: %w", err)
 	}
+	c.Meta.Keyring = KeyringOf(c.KeyringVersion, c.Keys)
 	if c.BindAddr == "" && c.Transport == nil {
 		return c, errors.New("check gossip configuration: bind address is empty, must be host:port")
 	}

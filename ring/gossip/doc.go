@@ -23,7 +23,8 @@
 //
 // # Threads
 //
-// Run starts six goroutines of its own: one tells that something changed, one
+// Run starts seven goroutines of its own: one looks at what arrives before
+// memberlist does, one tells that something changed, one
 // publishes our changed meta, one looks for missing members (and up to
 // maxJoins short-lived ones that try an address each), one answers probes for
 // others (and up to maxAsks short-lived ones), one writes the file of known

@@ -25,6 +25,8 @@ type Gossip struct {
 	bindPort  int
 	advertise advertised
 
+	keys      *keyring
+	guard     *guard
 	table     *table
 	questions *questions
 	seeker    *seeker
@@ -103,11 +105,15 @@ func New(cfg Config) (*Gossip, error) {
 		killed:    make(chan struct{}),
 		done:      make(chan struct{}),
 	}
+	if g.keys, err = newKeyring(cfg.KeyringVersion, cfg.Keys); err != nil {
+		return nil, fmt.Errorf("make the gossip keyring: %w", err)
+	}
 	g.metaBytes.Store(&meta)
 	g.cluster.Store(&cfg.Meta.ClusterID)
 	if err := g.bind(); err != nil {
 		return nil, err
 	}
+	g.guard = newGuard(g)
 	g.seeker = newSeeker(g)
 	return g, nil
 }
@@ -135,13 +141,17 @@ func (g *Gossip) Label() string { return g.cfg.Label }
 
 // UpdateMeta changes what others are told about this member and returns at
 // once; the news is published in the background, the last state of several
-// changes being enough. Role and ID cannot change. From the return on, members of
+// changes being enough. Role and ID cannot change, and Keyring is SetKeys' alone. From the return on, members of
 // other clusters than ClusterID are refused, and those already there are
 // dropped within half a second. When the result cannot be
 // encoded the error names the field and nothing changes. change must not block
 // or call g.
 func (g *Gossip) UpdateMeta(change func(*Meta)) error {
-	changed, err := g.changeMeta(change)
+	changed, err := g.changeMeta(func(m *Meta) {
+		keyring := m.Keyring
+		change(m)
+		m.Keyring = keyring
+	})
 	if err != nil {
 		return fmt.Errorf("update meta: %w", err)
 	}

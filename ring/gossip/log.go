@@ -16,6 +16,7 @@ const (
 	rejectedDecode   = "decode"
 	rejectedStranger = "stranger"
 	rejectedOverflow = "overflow"
+	rejectedSize     = "size"
 )
 
 // logEvery limits lines of one kind that a stranger could cause without end.
@@ -142,6 +143,7 @@ var rejections = [...]struct{ text, reason string }{
 	{"not encrypted", rejectedDecrypt},
 	{"no installed keys could decrypt", rejectedDecrypt},
 	{"decrypt", rejectedDecrypt},
+	{"is not configured", rejectedDecrypt}, // encrypted, and we gossip in the clear
 	{"handler queue full", rejectedOverflow},
 	{"gnoring alive message", rejectedStranger},
 	{"gnoring an alive message", rejectedStranger},

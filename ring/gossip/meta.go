@@ -40,6 +40,8 @@ type Meta struct {
 	Store string
 	// Feature is the highest feature level that a server knows.
 	Feature uint32
+	// Keyring is what the member has installed. Gossip fills it in.
+	Keyring Keyring
 }
 
 // The encoding, all integers unsigned varints unless said otherwise:
@@ -52,6 +54,8 @@ type Meta struct {
 //	id, gRPC address, Raft address, HTTP address, version, formation hash,
 //	cluster id, store: each one length byte and the bytes
 //	feature level
+//	version of the keyring, one byte with the number of its keys, their digests of
+//	four bytes each (not there: older than the keyring)
 //	…          fields of later releases; ignored
 const metaVersion = 1
 
@@ -112,6 +116,7 @@ func encodeMeta(label string, m Meta) ([]byte, error) {
 		b = append(b, *f.value...)
 	}
 	b = binary.AppendUvarint(b, uint64(m.Feature))
+	b = m.Keyring.append(b)
 	if len(b) > MaxMeta {
 		return nil, fmt.Errorf("encode meta: %d bytes, must be at most %d: shorten the id or the addresses", len(b), MaxMeta)
 	}
@@ -180,6 +185,38 @@ func (m *Meta) decodeRest(b []byte) error {
 		return errMetaShort
 	}
 	m.Feature = uint32(feature)
+	if b = b[size:]; len(b) == 0 {
+		return nil // of a release without keyrings
+	}
+	return m.Keyring.decode(b)
+}
+
+func (k Keyring) append(b []byte) []byte {
+	b = binary.AppendUvarint(b, k.Version)
+	b = append(b, k.count)
+	for _, d := range k.digests[:k.count] {
+		b = append(b, d[:]...)
+	}
+	return b
+}
+
+func (k *Keyring) decode(b []byte) error {
+	version, size := binary.Uvarint(b)
+	if size <= 0 || len(b) == size {
+		return errMetaShort
+	}
+	n := int(b[size])
+	if n > MaxKeys {
+		return fmt.Errorf("meta tells of %d gossip keys, must be at most %d", n, MaxKeys)
+	}
+	b = b[size+1:]
+	if len(b) < n*len(Digest{}) {
+		return errMetaShort
+	}
+	k.Version, k.count = version, uint8(n)
+	for i := range n {
+		k.digests[i] = Digest(b[i*len(Digest{}):])
+	}
 	return nil
 }
 

@@ -12,6 +12,7 @@ var fullMeta = Meta{
 	HTTPAddr: "10.0.0.1:7480", Version: "v0.1.0", Expect: 3, HasState: true, Leaving: true,
 	FormationHash: "0123456789abcdef", Session: 1<<63 - 1,
 	ClusterID: "0123456789abcdef0123456789abcdef", Store: "0123456789ab", Feature: 7,
+	Keyring: KeyringOf(9, [][]byte{keyA, keyB}),
 }
 
 func TestMetaSurvivesTheWire(t *testing.T) {
@@ -24,6 +25,7 @@ func TestMetaSurvivesTheWire(t *testing.T) {
 			Version: text.Draw(t, "version"), Expect: rapid.IntRange(0, maxExpect).Draw(t, "expect"),
 			HasState: rapid.Bool().Draw(t, "state"), Leaving: rapid.Bool().Draw(t, "leaving"),
 			FormationHash: text.Draw(t, "formation"), Session: rapid.Uint64().Draw(t, "session"),
+			Keyring:   drawKeyring(t),
 			ClusterID: text.Draw(t, "cluster"), Store: text.Draw(t, "store"), Feature: rapid.Uint32Range(0, maxFeature).Draw(t, "feature"),
 		}
 		b, err := encodeMeta("l", m)
@@ -34,12 +36,24 @@ func TestMetaSurvivesTheWire(t *testing.T) {
 		if err != nil || got != m {
 			t.Fatalf("sent %+v, got %+v, %v", m, got, err)
 		}
+		old := len(b) - len(m.Keyring.append(nil))
 		for cut := range b {
+			if cut == old {
+				continue // of a release without keyrings
+			}
 			if _, err := decodeMeta("l", b[:cut]); err == nil {
 				t.Fatalf("cut to %d of %d bytes: accepted", cut, len(b))
 			}
 		}
 	})
+}
+
+func drawKeyring(t *rapid.T) Keyring {
+	var keys [][]byte
+	for range rapid.IntRange(0, MaxKeys).Draw(t, "keys") {
+		keys = append(keys, rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "key"))
+	}
+	return KeyringOf(rapid.Uint64().Draw(t, "keyring"), keys)
 }
 
 // Every packet about a member carries it.
@@ -48,7 +62,7 @@ func TestMetaIsSmall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(b) > 180 {
+	if len(b) > 190 {
 		t.Fatalf("a full server meta has %d bytes", len(b))
 	}
 	b, err = encodeMeta("l", Meta{
@@ -77,6 +91,8 @@ func FuzzDecodeMeta(f *testing.F) {
 	}
 	f.Add(b)
 	f.Add(b[:20])
+	f.Add(b[:len(b)-5])
+	f.Add(b[:len(b)-len(fullMeta.Keyring.append(nil))])
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := decodeMeta("l", b)

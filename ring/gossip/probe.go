@@ -113,6 +113,10 @@ func (g *Gossip) helpers(target string) []Member {
 // receive takes a probe message off the network. It must not block: packets
 // wait behind it.
 func (g *Gossip) receive(b []byte) {
+	if len(b) > maxPayload {
+		g.cfg.Observer.Rejected(rejectedSize)
+		return
+	}
 	m, err := decodeMessage(b)
 	if err != nil {
 		g.cfg.Observer.Rejected(rejectedDecode)

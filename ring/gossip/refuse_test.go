@@ -46,12 +46,12 @@ func TestOtherClusterIsRefused(t *testing.T) {
 		reason string // for which the servers count
 	}{
 		{"label", func(c *Config) { c.Label = "another-cluster" }, rejectedLabel},
-		{"no key", func(c *Config) { c.Key = nil }, rejectedDecrypt},
-		{"other key", func(c *Config) { c.Key = []byte("fedcba9876543210") }, rejectedDecrypt},
+		{"no key", func(c *Config) { c.Keys = nil }, rejectedDecrypt},
+		{"other key", func(c *Config) { c.Keys = [][]byte{[]byte("fedcba9876543210")} }, rejectedDecrypt},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, func(h *harness) {
-				withKey := func(c *Config) { c.Key = key }
+				withKey := func(c *Config) { c.Keys = keysOf(key) }
 				a := h.start(RoleServer, "a", withKey)
 				b := h.start(RoleServer, "b", withKey)
 				h.waitAllAlive(20*time.Second, a, b)
@@ -120,7 +120,7 @@ func TestGarbagePacketsAreCountedAndIgnored(t *testing.T) {
 	for name, key := range map[string][]byte{"plain": nil, "encrypted": []byte("0123456789abcdef")} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(h *harness) {
-				withKey := func(c *Config) { c.Key = key }
+				withKey := func(c *Config) { c.Keys = keysOf(key) }
 				a, b := h.start(RoleServer, "a", withKey), h.start(RoleServer, "b", withKey)
 				h.waitAllAlive(20*time.Second, a, b)
 				random := rand.New(rand.NewPCG(1, 2))
@@ -169,8 +169,8 @@ func TestBadConfigurationIsRefused(t *testing.T) {
 		change func(*Config)
 		want   string
 	}{
-		"key of 15 bytes":   {func(c *Config) { c.Key = make([]byte, 15) }, "key has 15 bytes, must have 16, 24 or 32"},
-		"key of 33 bytes":   {func(c *Config) { c.Key = make([]byte, 33) }, "key has 33 bytes, must have 16, 24 or 32"},
+		"key of 15 bytes":   {func(c *Config) { c.Keys = [][]byte{make([]byte, 15)} }, "key of 15 bytes: want 16, 24 or 32"},
+		"key of 33 bytes":   {func(c *Config) { c.Keys = [][]byte{make([]byte, 33)} }, "key of 33 bytes: want 16, 24 or 32"},
 		"no label":          {func(c *Config) { c.Label = "" }, "label has 0 bytes"},
 		"long label":        {func(c *Config) { c.Label = strings.Repeat("l", 256) }, "label has 256 bytes"},
 		"no id":             {func(c *Config) { c.Meta.ID = "" }, "s/ID or w/ID"},

@@ -50,7 +50,7 @@ func (g *Gossip) Run(ctx context.Context) error {
 
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	for _, loop := range []func(context.Context){g.notifyLoop, g.publishLoop, g.seeker.loop, g.answerLoop, g.saveLoop, g.confirmLoop} {
+	for _, loop := range []func(context.Context){g.guard.loop, g.notifyLoop, g.publishLoop, g.seeker.loop, g.answerLoop, g.saveLoop, g.confirmLoop} {
 		g.spawn(func() { loop(work) })
 	}
 	in, err = g.partake(ctx, in)
@@ -102,12 +102,6 @@ func (g *Gossip) join() (*instance, error) {
 	g.ml.Store(ml)
 	return &instance{ml, d}, nil
 }
-
-// lasting is a transport that outlives a memberlist.
-type lasting struct{ memberlist.Transport }
-
-// Shutdown implements memberlist.Transport; releaseTransport does it.
-func (lasting) Shutdown() error { return nil }
 
 // goodbye announces the departure. The flag in the meta is what others go by:
 // memberlist does not show them whether a member left or died.
@@ -217,8 +211,8 @@ func (g *Gossip) memberlistConfig(d *delegate) *memberlist.Config {
 	c := memberlist.DefaultLANConfig()
 	c.Name = g.cfg.Name
 	c.Label = g.cfg.Label
-	c.SecretKey = g.cfg.Key
-	c.Transport = lasting{g.transport}
+	c.Keyring = g.keys.ring
+	c.Transport = g.guard
 	c.BindPort = g.bindPort
 	c.AdvertiseAddr, c.AdvertisePort = g.advertise.ip, g.advertise.port
 	pace := time.Duration(max(g.cfg.Pace, 1))

@@ -18,9 +18,12 @@ func TestSamplesOfTheWire(t *testing.T) {
 		t.Fatal(err)
 	}
 	probe := message{kind: kindAsk, id: 1<<63 + 7, from: "s/s1", target: "w/w1"}
-	got, err := decodeMeta("leasehold", sample(t, "meta.v1", meta))
-	if err != nil || got != fullMeta {
-		t.Errorf("meta.v1 reads as %+v, %v", got, err)
+	old := fullMeta
+	old.Keyring = Keyring{}
+	for name, want := range map[string]Meta{"meta.v1": old, "meta.v1.keyring": fullMeta} {
+		if got, err := decodeMeta("leasehold", sample(t, name, meta)); err != nil || got != want {
+			t.Errorf("%s reads as %+v, %v", name, got, err)
+		}
 	}
 	asked, err := decodeMessage(sample(t, "message.v1", probe.encode()))
 	if err != nil || asked != probe {

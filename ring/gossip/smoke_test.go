@@ -18,7 +18,7 @@ type socketMember struct {
 
 func startOnSockets(t *testing.T, cfg Config) *socketMember {
 	t.Helper()
-	cfg.BindAddr, cfg.Label, cfg.Key = "127.0.0.1:0", testLabel, []byte("0123456789abcdef0123456789abcdef")
+	cfg.BindAddr, cfg.Label, cfg.Keys = "127.0.0.1:0", testLabel, [][]byte{[]byte("0123456789abcdef0123456789abcdef")}
 	g, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
