@@ -50,6 +50,7 @@ var allowed = map[string][]string{
 	"raftstore":                                {"raftstore/state", "raftstore/mvcc", "metrics"},
 	"raftstore/backup":                         {"raftstore/state"},
 	"ownership/audit":                          {"raftstore/state"},
+	"ownership/auditlog":                       {"raftstore/access"},
 	"raftstore/queue":                          {"raftstore", "raftstore/state", "raftstore/mvcc"},
 	"raftstore/etcdapi":                        {"raftstore", "raftstore/state", "raftstore/mvcc", "raftstore/queue", "raftstore/backup", "raftstore/etcdapi/relaypb", "raftstore/etcdapi/v3lockpb", "raftstore/etcdapi/v3electionpb", "metrics"},
 	"raftstore/etcdapi/relaypb":                {},
