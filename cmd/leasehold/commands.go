@@ -34,6 +34,7 @@ func commandGroups(e env) []commandGroup {
 			newClusterCommand(e),
 			newRaftCommand(e),
 			newBackupCommand(e),
+			newAuditCommand(e),
 		}},
 		{"This program", []*cobra.Command{
 			newVersionCommand(e),

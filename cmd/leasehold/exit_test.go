@@ -93,7 +93,7 @@ func TestExitCodes(t *testing.T) {
 	p.refuse = nil
 	for _, line := range []string{
 		"frob", "keyspace frob", "keyspace create", "keyspace create a b", "keyspace create a --frob", "keyspace create a --ttl 600",
-		"keyspace create a --partitions -1", "cluster init --expect 5000000000", "backup verify", "server --bootstrap-expect x", "keyspace create a --partitions many", "keyspace create a --takeover maybe", "keyspace set a",
+		"keyspace create a --partitions -1", "cluster init --expect 5000000000", "backup verify", "audit verify", "server --bootstrap-expect x", "keyspace create a --partitions many", "keyspace create a --takeover maybe", "keyspace set a",
 		"partitions show orders", "partitions show orders x", "partitions show orders -- -1", "partitions show orders 99999999999", "partitions move orders 1",
 		"locate orders", "locate orders --hex xyz", "events --partition 3", "status -o yaml", "status --timeout 5", "status --server a:0",
 		"keyspace rm orders", "workers evict w2", "completion tcsh", "server", "dev --workers -1", "dev --workers 1000", "status --config /does/not/exist",
