@@ -74,7 +74,8 @@ func units(n int) int { return max(n, 1) }
 
 // Propose writes cmds to the log as one group and returns what the state said
 // about each, in order. Proposals of other callers share the log entry. A
-// refusal by the state is in its Result, not in the error.
+// refusal by the state is in its Result, not in the error, but for that of a
+// command which needs a higher feature level: it is not written at all.
 //
 // Only the leader can: others return a *NotLeaderError and have written
 // nothing. ErrUnknownOutcome, also when ctx ends while the group is in flight,
@@ -105,6 +106,9 @@ func (s *Store) propose(ctx context.Context, l lane, request uint64, cmds []stat
 	if err != nil {
 		return nil, err
 	}
+	if err := s.permit(cmds); err != nil {
+		return nil, err
+	}
 	if err := s.proposer.submit(p, l); err != nil {
 		return nil, err
 	}
@@ -112,6 +116,21 @@ func (s *Store) propose(ctx context.Context, l lane, request uint64, cmds []stat
 		return nil, err
 	}
 	return p.results, p.err
+}
+
+// permit refuses a command that not every server of the group may know: in the
+// log it would stop those. The state refuses it as well, when it is too late.
+func (s *Store) permit(cmds []state.Command) (err error) {
+	for _, c := range cmds {
+		if err != nil || state.Needs(c) < state.FeatureAccess {
+			continue
+		}
+		s.View(func(st *state.State) { err = st.Permits(c) })
+	}
+	if err != nil && !s.IsLeader() {
+		return s.proposer.refusal() // the leader may know more
+	}
+	return err
 }
 
 // large reports whether a command of that size needs an entry of its own.

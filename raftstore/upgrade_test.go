@@ -138,3 +138,31 @@ func TestUnknownCommandStopsAServer(t *testing.T) {
 		})
 	}
 }
+
+// What old servers do not know is not written while there may be some.
+func TestNothingIsWrittenBelowItsLevel(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := newCluster(t, 1, onDisk)
+		defer c.stopAll()
+		c.do(mark("x"))
+		s := c.leader().store
+		newer := []state.Command{
+			&state.OpenSession{Session: 1, Worker: "w", Keyspaces: []string{"x"}, Owner: "worker/w"},
+			&state.GrantLease{Session: 2, TTL: 9, Owner: "worker/w"},
+			&state.SetKeyring{Keys: [][]byte{make([]byte, 16)}},
+			&state.RevokeCredential{ID: "abc123abc123"},
+		}
+		for _, cmd := range newer {
+			before := s.Status().LastIndex
+			_, err := s.Propose(t.Context(), nudge(), cmd)
+			if state.ReasonOf(err) != state.ReasonFeature {
+				t.Errorf("%T at level 1: %v", cmd, err)
+			}
+			if now := s.Status().LastIndex; now != before {
+				t.Errorf("%T at level 1 was written: entry %d", cmd, now)
+			}
+		}
+		c.do(&state.RaiseFeature{Term: s.Term(), Level: state.FeatureAccess})
+		c.do(newer[:3]...)
+	})
+}

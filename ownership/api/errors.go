@@ -87,6 +87,12 @@ func rowOf(reason string) (code codes.Code, next string, known bool) {
 		return codes.Canceled, "it may have been done: look before trying again", true
 	case pb.ReasonNoSpace:
 		return codes.ResourceExhausted, "make room (delete or compact keys, or raise --quota-bytes), then lower the alarm", true
+	case pb.ReasonUnauthenticated:
+		return codes.Unauthenticated, "give a certificate or a credential of this cluster that is valid", true
+	case pb.ReasonDenied:
+		return codes.PermissionDenied, "ask an operator for a certificate or a credential that may", true
+	case pb.ReasonLimited:
+		return codes.ResourceExhausted, "wait, then try again", true
 	case pb.ReasonInternal:
 		return codes.Internal, "this is a bug: see the server's log", true
 	}

@@ -13,6 +13,10 @@ func FuzzDecodeBatch(f *testing.F) {
 	f.Add(encode(f, fullBatch()))
 	f.Add(encode(f, &Batch{}))
 	f.Add(encode(f, &Batch{Commands: []Command{&SetAlarm{Member: 7}, &SetAlarm{Member: 5}, putCommand("k", "v", 60), &RevokeLease{Session: 60}}}))
+	f.Add(encode(f, &Batch{Commands: []Command{
+		&RevokeCredential{ID: "abc123abc123"}, &OpenSession{Session: 5, Worker: "o1", Incarnation: 26, Keyspaces: []string{"orders"}, Owner: "worker/o2"},
+		&SetKeyring{Version: 2, Keys: [][]byte{make([]byte, 16)}},
+	}}))
 	for _, c := range everyCommand() {
 		f.Add(encode(f, &Batch{Commands: []Command{c}}))
 	}
@@ -30,7 +34,7 @@ func FuzzDecodeBatch(f *testing.F) {
 			t.Fatal("encoding is not stable")
 		}
 		// Two replicas, one of which has been restarted, get the same bytes.
-		other, err := Restore(bytes.NewReader(snapshotOf(t, keyedState(t))))
+		other, err := Restore(bytes.NewReader(snapshotOf(t, ownedState(t))))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,7 +42,7 @@ func FuzzDecodeBatch(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, s := range []*State{keyedState(t), richState(t)} {
+		for i, s := range []*State{ownedState(t), richState(t)} {
 			index, term := s.Applied()
 			s.Apply(index+1, term, b)
 			if err := s.Check(); err != nil {
@@ -60,6 +64,7 @@ func FuzzDecodeBatch(f *testing.F) {
 func FuzzRestore(f *testing.F) {
 	f.Add(snapshotOf(f, richState(f)))
 	f.Add(snapshotOf(f, keyedState(f)))
+	f.Add(snapshotOf(f, ownedState(f)))
 	f.Add(snapshotOf(f, New()))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, input := range [][]byte{data, resum(data)} {

@@ -93,6 +93,7 @@ func (w *world) keyCommand() Command {
 		return &GrantLease{
 			Session: SessionID(rapid.IntRange(0, 20).Draw(w.t, "lease")),
 			TTL:     rapid.SampledFrom([]int64{math.MinInt64, 0, 2, 5, MaxLeaseTTL, MaxLeaseTTL + 1}).Draw(w.t, "lease ttl"),
+			Owner:   w.owner(),
 		}
 	case 7:
 		return &RevokeLease{Session: w.session()}
@@ -108,7 +109,7 @@ func (w *world) keyCommand() Command {
 	case 14:
 		return &SetAlarm{Member: rapid.Uint64Range(0, 2).Draw(w.t, "member"), Raised: rapid.IntRange(0, 3).Draw(w.t, "raised") == 0}
 	default:
-		return &RaiseFeature{Term: w.term, Level: 2}
+		return &RaiseFeature{Term: w.term, Level: Feature(rapid.IntRange(2, 3).Draw(w.t, "level"))}
 	}
 }
 

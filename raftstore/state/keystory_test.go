@@ -26,7 +26,7 @@ func parseKeyCommand(word string, a args, term uint64) (Command, bool) {
 	case "compact":
 		return &Compact{Revision: int64(a.uint("rev"))}, true
 	case "lease":
-		return &GrantLease{Session: session, TTL: int64(a.uint("ttl"))}, true
+		return &GrantLease{Session: session, TTL: int64(a.uint("ttl")), Owner: a.str("owner")}, true
 	case "revokelease":
 		return &RevokeLease{Session: session}, true
 	case "enqueue":
@@ -112,7 +112,7 @@ func (st *storyteller) showKeys() {
 	s := st.s
 	for x := range s.Sessions() {
 		if x.isLease() {
-			fmt.Fprintf(&st.out, "lease %d ttl=%ds remaining=%s renewal=%d\n", x.ID, x.Granted(), x.Remaining(s.Now()), x.Renewal)
+			fmt.Fprintf(&st.out, "lease %d ttl=%ds remaining=%s renewal=%d%s\n", x.ID, x.Granted(), x.Remaining(s.Now()), x.Renewal, ownerText(x))
 		}
 		if keys := s.SessionKeys(x.ID); len(keys) > 0 {
 			fmt.Fprintf(&st.out, "  keys of %d: %q\n", x.ID, keys)

@@ -1,8 +1,6 @@
 package state
 
-import (
-	"fmt"
-)
+import "fmt"
 
 // MaxOwnerLen bounds Owner: a role or a word, a slash and a name.
 const MaxOwnerLen = MaxTextLen
@@ -43,7 +41,7 @@ func (x *Session) foreign(owner, worker string) error {
 	if x.Owner == "" || x.Owner == owner {
 		return nil
 	}
-	return refuse(ReasonDenied, "worker", "worker_id", worker, "an id without a session of somebody else's")
+	return refuse(ReasonDenied, "worker", "worker_id", worker, "an id that nobody else uses")
 }
 
 // barOwned bars every session, and every lease of keys, that owner has opened

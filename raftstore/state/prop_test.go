@@ -107,8 +107,11 @@ func (w *world) dutyTerm() uint64 {
 }
 
 func (w *world) command() Command {
-	if rapid.IntRange(0, 2).Draw(w.t, "keys") == 0 {
+	switch rapid.IntRange(0, 6).Draw(w.t, "keys") {
+	case 0, 1:
 		return w.keyCommand()
+	case 2:
+		return w.accessCommand()
 	}
 	switch rapid.IntRange(0, 23).Draw(w.t, "command") {
 	case 0:
@@ -161,7 +164,7 @@ func (w *world) open() Command {
 		Session: SessionID(rapid.IntRange(0, 12).Draw(w.t, "new session")), Worker: id,
 		Keyspaces: rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c"}), 0, 3).Draw(w.t, "keyspaces"),
 		Capacity:  rapid.Uint32Range(0, 4).Draw(w.t, "capacity"),
-		Zone:      "z", Labels: map[string]string{"k": "v", "a": "b"},
+		Zone:      "z", Labels: map[string]string{"k": "v", "a": "b"}, Owner: w.owner(),
 	}
 	if x, ok := w.s.Worker(id); ok && rapid.IntRange(0, 5).Draw(w.t, "cas") > 0 {
 		c.Incarnation = x.Incarnation
@@ -264,7 +267,7 @@ func TestRandomCommandsKeepEveryPromise(t *testing.T) {
 			&CreateKeyspace{Name: "b", Partitions: 5, Settings: Settings{TTL: 3 * time.Second, Takeover: Fenced}},
 		}}
 		if rapid.IntRange(0, 7).Draw(t, "old") > 0 {
-			boot.Commands = append(boot.Commands, &RaiseFeature{Term: 5, Level: 2})
+			boot.Commands = append(boot.Commands, &RaiseFeature{Term: 5, Level: Feature(rapid.IntRange(2, 3).Draw(t, "level"))})
 		}
 		for i := range 3 {
 			boot.Commands = append(boot.Commands, &OpenSession{Session: SessionID(i + 1), Worker: fmt.Sprintf("w%d", i+1), Keyspaces: []string{"a", "b"}})
@@ -285,6 +288,7 @@ func TestRandomCommandsKeepEveryPromise(t *testing.T) {
 			}
 			promises(t, a, before, batch, got)
 			keyPromises(t, a, before, got)
+			accessPromises(t, a, before, batch, got)
 
 			encoded, err := AppendBatch(nil, batch)
 			if err != nil {
@@ -329,6 +333,7 @@ type seen struct {
 	strict   map[KeyspaceID]bool
 	deadline map[SessionID]Clock
 	keys     seenKeys
+	access   seenAccess
 }
 
 func look(s *State) seen {
@@ -345,7 +350,7 @@ func look(s *State) seen {
 	for x := range s.Sessions() {
 		v.deadline[x.ID] = x.Deadline
 	}
-	v.keys = lookAtKeys(s)
+	v.keys, v.access = lookAtKeys(s), lookAtAccess(s)
 	return v
 }
 

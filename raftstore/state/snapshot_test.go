@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/iotest"
 	"time"
+
+	"github.com/leasehold-dev/leasehold/raftstore/access"
 )
 
 func TestSnapshotReadsBackAllAndNoMore(t *testing.T) {
@@ -73,7 +75,7 @@ func TestSnapshotIsFrozen(t *testing.T) {
 }
 
 func TestTruncatedSnapshotIsRefused(t *testing.T) {
-	data := snapshotOf(t, keyedState(t))
+	data := snapshotOf(t, ownedState(t))
 	for n := range data {
 		if s, err := Restore(bytes.NewReader(data[:n])); !errors.Is(err, ErrDamaged) || s != nil {
 			t.Fatalf("the first %d of %d bytes: %v", n, len(data), err)
@@ -82,7 +84,7 @@ func TestTruncatedSnapshotIsRefused(t *testing.T) {
 }
 
 func TestBitFlippedSnapshotIsRefused(t *testing.T) {
-	data := snapshotOf(t, keyedState(t))
+	data := snapshotOf(t, ownedState(t))
 	var version *VersionError
 	for i := range data {
 		bit := byte(1) << (i * 5 % 8)
@@ -100,8 +102,8 @@ func TestSnapshotErrorsOfReaderAndWriterPassThrough(t *testing.T) {
 	if _, err := Restore(iotest.ErrReader(broken)); !errors.Is(err, broken) || errors.Is(err, ErrDamaged) {
 		t.Errorf("restore: %v", err)
 	}
-	p := keyedState(t).Snapshot()
-	for n := range 14 {
+	p := ownedState(t).Snapshot()
+	for n := range 15 {
 		if err := p.Write(&failing{after: n, err: broken}); !errors.Is(err, broken) {
 			t.Errorf("write number %d: %v", n, err)
 		}
@@ -186,14 +188,38 @@ func TestCheckSeesEveryBrokenInvariant(t *testing.T) {
 		"sequence without a prefix":     func(s *State) { s.sequences[""] = 1 },
 		"alarms out of order":           func(s *State) { slices.Reverse(s.alarms) },
 		"alarm of nobody":               func(s *State) { s.alarms[0] = 0 },
+
+		"owner below the level":          func(s *State) { s.feature = 2; s.credentials, s.keyring = newCredentials(), Keyring{} },
+		"credential below the level":     func(s *State) { clearOwners(s); s.feature, s.keyring = 2, Keyring{} },
+		"keyring below the level":        func(s *State) { clearOwners(s); s.feature, s.credentials = 2, newCredentials() },
+		"owner with a line break":        func(s *State) { s.sessions[300].Owner = "a\nb" },
+		"barred lease of nobody":         func(s *State) { s.sessions[302].Owner = "" },
+		"superseded lease":               func(s *State) { s.sessions[302].State = SessionSuperseded },
+		"credential under another id":    func(s *State) { s.credentials.byID["abc123abc123"].ID = "abc123abc124" },
+		"credential under another name":  func(s *State) { s.credentials.byID["abc123abc123"].Name = "x" },
+		"credential without a name":      func(s *State) { delete(s.credentials.byName, "ci") },
+		"credential for a server":        func(s *State) { s.credentials.byName["ci"].Role = access.Server },
+		"credential that expired before": func(s *State) { s.credentials.byName["ci"].Expires = time.UnixMilli(1) },
+		"keys without a version":         func(s *State) { s.keyring.Version = 0 },
+		"keyring without keys":           func(s *State) { s.keyring.Keys = nil },
+		"keyring with a key twice":       func(s *State) { s.keyring.Keys[1] = s.keyring.Keys[0] },
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
-			s := keyedState(t)
+			s := ownedState(t)
 			damage(s)
 			if err := s.Check(); err == nil {
 				t.Error("nothing noticed")
 			}
 		})
+	}
+}
+
+// clearOwners leaves no session that has one, and no lease that is barred.
+func clearOwners(s *State) {
+	for _, x := range s.sessions {
+		if x.Owner = ""; x.isLease() {
+			x.State = SessionLive
+		}
 	}
 }
 

@@ -181,7 +181,7 @@ func (st *storyteller) result(i, n int, r *Result) {
 		fmt.Fprintf(&st.out, "%srefused: %v\n", prefix, r.Err)
 		return
 	}
-	said := st.keyResult(prefix, r)
+	said := st.keyResult(prefix, r) || st.accessResult(prefix, r)
 	for j, err := range r.Items {
 		if err != nil {
 			fmt.Fprintf(&st.out, "%sitem %d refused: %v\n", prefix, j+1, err)
@@ -241,8 +241,8 @@ func (st *storyteller) show() {
 		if x.isLease() {
 			continue
 		}
-		fmt.Fprintf(&st.out, "session %d %s %s ttl=%s renewal=%d deadline=%s held=%d keyspaces=%v\n",
-			x.ID, x.Worker, x.State, x.TTL, x.Renewal, x.Deadline, x.Held, x.Keyspaces)
+		fmt.Fprintf(&st.out, "session %d %s %s ttl=%s renewal=%d deadline=%s held=%d keyspaces=%v%s\n",
+			x.ID, x.Worker, x.State, x.TTL, x.Renewal, x.Deadline, x.Held, x.Keyspaces, ownerText(x))
 	}
 	for w := range s.Workers() {
 		fmt.Fprintf(&st.out, "worker %s incarnation=%d session=%d drained=%t opens=%v\n", w.ID, w.Incarnation, w.Session, w.Drained, w.Opens)
@@ -268,6 +268,7 @@ func (st *storyteller) show() {
 		}
 	}
 	st.showKeys()
+	st.showAccess()
 }
 
 // args are the words of a line: key=value, and items without a key.
@@ -303,7 +304,7 @@ func (a args) items() []string {
 }
 
 func (a args) cause() Cause {
-	for c := CauseNone; c <= CauseRetry; c++ {
+	for c := CauseNone; c <= CauseCredentialRevoked; c++ {
 		if c.String() == a.str("cause") {
 			return c
 		}

@@ -10,12 +10,13 @@ import (
 // parseCommand reads one command of a story:
 //
 //	announce ID | tick elapsed=D | keepalive SESSION… elapsed=D | expire SESSION@RENEWAL… elapsed=D
-//	open session=N worker=W inc=N ks=A,B [cap=N zone=Z] | join session=N ks=A | leave session=N [restart=true] | close session=N
+//	open session=N worker=W inc=N ks=A,B [cap=N zone=Z owner=O] | join session=N ks=A | leave session=N [restart=true] | close session=N
 //	create name=A p=N [ttl=D takeover=fenced handoff=D grace=D] | update … | delete name=A
 //	grant ks=N cause=C P:LAST>SESSION… | release session=N cause=C KS/P#TOKEN…
 //	drain ks=N cause=C timeout=D P#TOKEN[>SESSION][!]… (! reserves) | revoke ks=N cause=C P#TOKEN@SESSION…
 //	level N | put KEY VALUE [lease=N] | del KEY [end=KEY] | compact rev=N
-//	lease session=N ttl=SECONDS | revokelease session=N | enqueue name=N session=N [value=V update=true]
+//	cred id=ID name=N role=R [ks=PATTERN created=SECONDS expires=SECONDS by=B] | revokecred id=ID | keyring version=N KEY…
+//	lease session=N ttl=SECONDS [owner=O] | revokelease session=N | enqueue name=N session=N [value=V update=true]
 //	seq prefix=P [value=V session=N after=N] | alarm member=N | noalarm member=N
 //	bar worker=W | unbar worker=W | evict worker=W | retry ks=N p=N | raise token=N
 //
@@ -49,7 +50,7 @@ func (st *storyteller) parseCommand(word string, a args) (Command, error) {
 	case "open":
 		return &OpenSession{
 			Session: session, Worker: a.str("worker"), Incarnation: a.uint("inc"), Keyspaces: strings.Split(a.str("ks"), ","),
-			Capacity: uint32(a.uint("cap")), Zone: a.str("zone"), Addr: a.str("addr"),
+			Capacity: uint32(a.uint("cap")), Zone: a.str("zone"), Addr: a.str("addr"), Owner: a.str("owner"),
 		}, nil
 	case "join":
 		return &JoinKeyspace{Session: session, Keyspace: a.str("ks")}, nil
@@ -73,6 +74,9 @@ func (st *storyteller) parseCommand(word string, a args) (Command, error) {
 		return &RaiseToken{Token: Token(a.uint("token"))}, nil
 	}
 	if c, known := parseKeyCommand(word, a, term); known {
+		return c, nil
+	}
+	if c, known := parseAccessCommand(word, a); known {
 		return c, nil
 	}
 	return parseLeaseCommand(word, a, term)

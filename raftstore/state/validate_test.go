@@ -108,7 +108,7 @@ func TestNothingButALeaderIsLetInBeforeBootstrap(t *testing.T) {
 
 func TestEveryNumberHasItsWord(t *testing.T) {
 	seen := map[string]bool{}
-	for k := KindGrant; k <= KindSessionKeyspace; k++ {
+	for k := KindGrant; k <= KindKeyring; k++ {
 		word := k.String()
 		if word == "" || word[0] >= '0' && word[0] <= '9' || seen[word] {
 			t.Errorf("kind %d is %q", uint8(k), word)
@@ -116,7 +116,7 @@ func TestEveryNumberHasItsWord(t *testing.T) {
 		seen[word] = true
 	}
 	clear(seen)
-	for c := CauseNone; c <= CauseRetry; c++ {
+	for c := CauseNone; c <= CauseCredentialRevoked; c++ {
 		word := c.String()
 		if word == "" || word[0] >= '0' && word[0] <= '9' || seen[word] {
 			t.Errorf("cause %d is %q", uint8(c), word)
