@@ -30,6 +30,7 @@ var allowed = map[string][]string{
 	"ownership/leaseholdv1": {},
 	"ownership/leaseholdv1/leaseholdv1connect": {"ownership/leaseholdv1"},
 	"ownership/bootclock":                      {},
+	"ownership/listen":                         {},
 	"ownership/fence":                          {},
 	"ownership/fence/sqlfence":                 {"ownership/fence"},
 	"ownership/fence/pgxfence":                 {"ownership/fence", "ownership/fence/sqlfence"},

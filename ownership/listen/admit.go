@@ -1,0 +1,136 @@
+package listen
+
+import (
+	"container/list"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+// conn is a connection that is counted.
+type conn struct {
+	net.Conn
+	l    *Listener
+	host string
+	gone sync.Once
+
+	// Under the listener's lock.
+	handshake *list.Element // in shaking; nil: done
+	began     time.Time
+	gaveWay   bool     // to another one, before the handshake was done
+	serials   []string // of the certificates that the peer has shown
+}
+
+// Close ends the connection and makes room for another.
+func (c *conn) Close() error {
+	c.gone.Do(func() { c.l.drop(c) })
+	return c.Conn.Close()
+}
+
+// drop forgets a connection.
+func (l *Listener) drop(c *conn) {
+	l.mu.Lock()
+	delete(l.open, c)
+	if l.from[c.host]--; l.from[c.host] == 0 {
+		delete(l.from, c.host)
+	}
+	l.shakenLocked(c)
+	l.mu.Unlock()
+	l.cfg.Metrics.Connected(l.cfg.Name, -1)
+}
+
+// shakenLocked ends the handshake of a connection.
+func (l *Listener) shakenLocked(c *conn) {
+	if c.handshake != nil {
+		l.shaking.Remove(c.handshake)
+		c.handshake = nil
+	}
+}
+
+func (c *conn) shown(serial string) bool { return slices.Contains(c.serials, serial) }
+
+// admit counts a connection in, or closes it and returns nil.
+func (l *Listener) admit(raw net.Conn) *conn {
+	c := &conn{Conn: raw, l: l, host: hostOf(raw.RemoteAddr()), began: time.Now()}
+	l.mu.Lock()
+	slow, limit := l.makeRoomLocked(c)
+	if limit == "" && !l.closed {
+		l.open[c] = struct{}{}
+		l.from[c.host]++
+		if l.cfg.TLS != nil {
+			c.handshake = l.shaking.PushBack(c)
+		}
+	} else if limit == "" {
+		limit = "closed"
+	}
+	l.mu.Unlock()
+	if slow != nil {
+		_ = slow.Close() // its handshake fails, and is counted, where it is made
+	}
+	switch limit {
+	case "":
+		l.cfg.Metrics.Connected(l.cfg.Name, 1)
+		return c
+	case "closed":
+	default:
+		l.cfg.Metrics.LimitHit(limit)
+		l.refused(raw.RemoteAddr(), l.tooMany(limit, c.host))
+	}
+	_ = raw.Close()
+	return nil
+}
+
+// makeRoomLocked names the limit that a new connection would exceed, or finds one
+// whose handshake has taken long, which is to be closed to make room.
+func (l *Listener) makeRoomLocked(c *conn) (slow *conn, limit string) {
+	most := l.cfg.Limits
+	switch {
+	case most.PerAddress > 0 && l.from[c.host] >= most.PerAddress:
+		limit = "connections_per_address"
+	case most.Connections > 0 && len(l.open) >= most.Connections:
+		limit = "connections"
+	case l.cfg.TLS != nil && l.shaking.Len() >= most.Handshakes:
+		limit = "handshakes"
+	default:
+		return nil, ""
+	}
+	for e := l.shaking.Front(); e != nil; e = e.Next() {
+		old := e.Value.(*conn)
+		if c.began.Sub(old.began) < patience {
+			break // the others are younger
+		}
+		if limit == "connections_per_address" && old.host != c.host {
+			continue
+		}
+		l.shakenLocked(old)
+		old.gaveWay = true
+		return old, ""
+	}
+	return nil, limit
+}
+
+func (l *Listener) tooMany(limit, host string) error {
+	most := l.cfg.Limits
+	switch limit {
+	case "connections":
+		return fmt.Errorf("there are %d connections: at most --max-connections", most.Connections)
+	case "handshakes":
+		return fmt.Errorf("%d handshakes are under way: at most --max-handshakes", most.Handshakes)
+	}
+	return fmt.Errorf("%s has %d connections: at most --max-connections-per-address", host, most.PerAddress)
+}
+
+// hostOf is an address without its port.
+func hostOf(addr net.Addr) string {
+	text := addr.String()
+	if ap, err := netip.ParseAddrPort(text); err == nil {
+		return ap.Addr().Unmap().String()
+	}
+	if host, _, err := net.SplitHostPort(text); err == nil {
+		return host
+	}
+	return text
+}

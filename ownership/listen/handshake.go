@@ -1,0 +1,76 @@
+package listen
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+	"time"
+)
+
+// errSlow is what a handshake says that has not been done in time, or has given
+// way.
+var errSlow = errors.New("the TLS handshake took too long")
+
+// shake makes the handshake of a connection and hands it to Accept.
+func (l *Listener) shake(c *conn) {
+	t := tls.Server(c, l.cfg.TLS)
+	err := c.SetDeadline(c.began.Add(l.cfg.Limits.HandshakeTimeout))
+	if err == nil {
+		err = t.Handshake()
+	}
+	if err == nil {
+		err = l.believe(c, t)
+	}
+	if err != nil {
+		l.failed(c, err)
+		_ = c.Close()
+		return
+	}
+	select {
+	case l.ready <- t:
+	case <-l.done:
+		_ = c.Close()
+	}
+}
+
+// believe notes what a peer has shown: from here on Cut finds the connection.
+func (l *Listener) believe(c *conn, t *tls.Conn) error {
+	certs := t.ConnectionState().PeerCertificates
+	l.mu.Lock()
+	for _, cert := range certs {
+		c.serials = append(c.serials, fmt.Sprintf("%x", cert.SerialNumber))
+	}
+	l.shakenLocked(c)
+	gaveWay := c.gaveWay
+	l.mu.Unlock()
+	if gaveWay {
+		return errSlow
+	}
+	if len(certs) > 0 && l.cfg.Verify != nil {
+		if err := l.cfg.Verify(certs[0]); err != nil {
+			return err
+		}
+	}
+	return c.SetDeadline(time.Time{})
+}
+
+// failed counts a handshake that was not done.
+func (l *Listener) failed(c *conn, err error) {
+	l.mu.Lock()
+	closed, gaveWay := l.closed, c.gaveWay
+	l.mu.Unlock()
+	switch {
+	case closed:
+	case gaveWay, errors.Is(err, os.ErrDeadlineExceeded):
+		l.cfg.Metrics.LimitHit("handshakes")
+		l.refused(c.RemoteAddr(), errSlow)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		// It went by itself: somebody who only wanted to know whether the port is open.
+	default:
+		l.cfg.Metrics.AuthFailed(l.cfg.Reason(err))
+		l.refused(c.RemoteAddr(), err)
+	}
+}
