@@ -33,6 +33,7 @@ func commandGroups(e env) []commandGroup {
 			newEventsCommand(e),
 			newClusterCommand(e),
 			newRaftCommand(e),
+			newTLSCommand(e),
 			newBackupCommand(e),
 			newAuditCommand(e),
 		}},

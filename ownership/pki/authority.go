@@ -129,12 +129,20 @@ type Request struct {
 	Life  time.Duration // it ends with the authority at the latest
 }
 
+// Validate says everything that is wrong with a request; an empty cluster is not.
+func (r Request) Validate() error {
+	if r.Name.Cluster == "" {
+		r.Name.Cluster = "x" // any
+	}
+	return errors.Join(r.Name.Validate(), checkLife(r.Life), checkHosts(r.Hosts))
+}
+
 // Issue makes a key and signs a certificate for it.
 func (a *Authority) Issue(r Request) (Pair, *x509.Certificate, error) {
 	if r.Name.Cluster == "" {
 		r.Name.Cluster = a.Cluster
 	}
-	if err := errors.Join(r.Name.Validate(), checkLife(r.Life), checkHosts(r.Hosts)); err != nil {
+	if err := errors.Join(r.Validate(), CheckCluster(r.Name.Cluster)); err != nil {
 		return Pair{}, nil, err
 	}
 	if err := checkTime(a.Cert, time.Now()); err != nil {
@@ -229,6 +237,15 @@ func checkHosts(hosts []string) error {
 		}
 	}
 	return nil
+}
+
+// HostsOf are the names and addresses in a certificate.
+func HostsOf(c *x509.Certificate) []string {
+	hosts := slices.Clone(c.DNSNames)
+	for _, ip := range c.IPAddresses {
+		hosts = append(hosts, ip.String())
+	}
+	return hosts
 }
 
 // clipCommon keeps within what X.509 allows for a common name, which people read

@@ -104,10 +104,15 @@ func (s *Store) clientConfig(d demand) *tls.Config {
 		return m.trust.verify(cs, d, time.Now())
 	}
 	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-		if pair := s.look().pair; pair != nil {
-			return pair, nil
+		pair := s.look().pair
+		if pair == nil {
+			return &tls.Certificate{}, nil // none
 		}
-		return &tls.Certificate{}, nil // none
+		// The server would only say that it is bad.
+		if err := checkTime(pair.Leaf, time.Now()); err != nil {
+			return nil, s.ownFault(err)
+		}
+		return pair, nil
 	}
 	return c
 }

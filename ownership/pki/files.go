@@ -96,6 +96,11 @@ func parseLists(data []byte, authorities []*x509.Certificate) ([]*x509.Revocatio
 		if signerOf(l, authorities) == nil {
 			return nil, fmt.Errorf("list %d of %q: signed by no authority of the CA file", len(lists)+1, clip(l.Issuer.String()))
 		}
+		for _, ext := range l.Extensions {
+			if ext.Critical { // such as of a list that is only a part
+				return nil, fmt.Errorf("list %d of %q: extension %v is critical and not understood", len(lists)+1, clip(l.Issuer.String()), ext.Id)
+			}
+		}
 		lists = append(lists, l)
 	}
 	if len(lists) == 0 {
