@@ -45,7 +45,8 @@ func New(cfg Config) (*Client, error) {
 
 // Dial makes a Client and waits until one of the servers answers. It tries all
 // of them until ctx ends, or for Config.Timeout when ctx has no deadline, and
-// then returns an *UnreachableError.
+// then returns an *UnreachableError. Servers that do not let the caller in end
+// the wait: their refusal is returned.
 func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	c, err := New(cfg)
 	if err != nil {
@@ -63,7 +64,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 		if err == nil || !timeUp(ctx) { // what ctx cut short knows less than the try before
 			err = try
 		}
-		if left.over(err) || b.wait(ctx) != nil {
+		if left.over(err) || isRefusal(err) || b.wait(ctx) != nil {
 			c.Close()
 			return nil, err
 		}

@@ -36,8 +36,14 @@ type Config struct {
 	// context has left. For people who wait; programs have more.
 	Patience time.Duration
 
-	// TLS, when not nil, encrypts connections and verifies servers.
+	// TLS, when not nil, encrypts connections and verifies servers: pki.Client
+	// makes it of the files of a certificate and its authority.
 	TLS *tls.Config
+
+	// Credential, when not nil, tells the servers with each call who calls, for
+	// those without a certificate: see CredentialFile. It needs TLS, because
+	// whoever hears a token can use it.
+	Credential Credential
 
 	// UserAgent is told to the servers, before gRPC's own.
 	UserAgent string
@@ -104,6 +110,9 @@ func (c Config) validate() (Config, []string, error) {
 	servers, err := ParseServers(c.Servers)
 	if err != nil {
 		return c, nil, err
+	}
+	if c.Credential != nil && c.TLS == nil {
+		return c, nil, ErrCredentialInPlain
 	}
 	if c.Timeout < 0 {
 		return c, nil, fmt.Errorf("timeout %v: below 0", c.Timeout)

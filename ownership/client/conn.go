@@ -28,7 +28,8 @@ var ErrClosed = errors.New("client is closed")
 
 // Open makes a new connection to one server, for a caller that wants its
 // traffic on a connection of its own, and closes it. It returns at once; the
-// connection is made with the first call. Config's TLS, Dialer, UserAgent and
+// connection is made with the first call. Config's TLS, Credential,
+// Dialer, UserAgent and
 // the keep-alive settings apply; retries and failover do not.
 func (c *Client) Open(addr string) (*grpc.ClientConn, error) {
 	a, err := parseServer(addr)
@@ -43,9 +44,13 @@ func (c *Client) open(addr string) (*grpc.ClientConn, error) {
 	if c.cfg.TLS != nil {
 		creds = credentials.NewTLS(c.cfg.TLS)
 	}
+	var opts []grpc.DialOption
+	if c.cfg.Credential != nil {
+		opts = append(opts, grpc.WithPerRPCCredentials(bearer{c.cfg.Credential}))
+	}
 	// The passthrough resolver leaves names to the dialer, which asks anew
 	// for each connection and tries all addresses of a name.
-	return grpc.NewClient("passthrough:///"+addr,
+	return grpc.NewClient("passthrough:///"+addr, append(opts,
 		grpc.WithTransportCredentials(creds),
 		grpc.WithContextDialer(c.cfg.Dialer),
 		grpc.WithUserAgent(c.cfg.UserAgent),
@@ -63,7 +68,7 @@ func (c *Client) open(addr string) (*grpc.ClientConn, error) {
 			MinConnectTimeout: connectTimeout,
 		}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingTimeout, PermitWithoutStream: true}),
-	)
+	)...)
 }
 
 // sentMarker notes whether a call has been put on the wire: one that has not

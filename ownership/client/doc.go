@@ -12,6 +12,9 @@
 //     this process, is tried again until its context ends.
 //   - A call that may be repeated without harm (reads, keep-alive) is also
 //     tried again elsewhere when a server broke off or went silent.
+//   - A call of somebody whom the servers do not know, or who may not do it, is
+//     never repeated: their refusal has a reason (see Detail), and says what to
+//     do.
 //   - A changing call that was sent and got no answer is never repeated. It
 //     ends with an *UnknownOutcomeError: look before trying again.
 //

@@ -27,6 +27,8 @@ type UnreachableError struct {
 type ServerError struct {
 	Addr string
 	Err  error
+	// Distrust is why the two do not talk although they reach each other.
+	Distrust Distrust
 }
 
 // Error lists the servers with their failures.
@@ -37,7 +39,7 @@ func (e *UnreachableError) Error() string {
 		if i > 0 {
 			b.WriteString("; ")
 		}
-		fmt.Fprintf(&b, "%s: %s", s.Addr, plain(s.Err))
+		fmt.Fprintf(&b, "%s: %s", s.Addr, s.plain())
 	}
 	return b.String()
 }
@@ -47,13 +49,35 @@ func (e *UnreachableError) GRPCStatus() *status.Status {
 	return status.New(codes.Unavailable, e.Error())
 }
 
+// Distrust is the first that a server has met with.
+func (e *UnreachableError) Distrust() Distrust {
+	for _, s := range e.Servers {
+		if s.Distrust != Trusted {
+			return s.Distrust
+		}
+	}
+	return Trusted
+}
+
+// plain says what happened, with the meaning where it has one.
+func (s *ServerError) plain() string {
+	msg := plain(s.Err)
+	if s.Distrust == Trusted {
+		return msg
+	}
+	return s.Distrust.String() + " (" + msg + ")"
+}
+
 // plain takes gRPC's wrapping off a message.
 func plain(err error) string {
 	msg := status.Convert(err).Message()
-	for _, prefix := range []string{"connection error: desc = ", "transport: ", "Error while dialing: "} {
+	for _, prefix := range []string{"connection error: desc = ", "transport: ", "authentication handshake failed: ", "Error while dialing: "} {
 		if i := strings.Index(msg, prefix); i >= 0 {
 			msg = msg[i+len(prefix):]
 		}
+	}
+	if cut, ok := strings.CutPrefix(msg, "error reading server preface: "); ok && strings.Contains(cut, "remote error") {
+		return strings.Trim(cut, `"`)
 	}
 	if strings.Contains(msg, "error reading server preface") {
 		return "it takes the connection and says nothing: a stopped process, or no leasehold server (" + strings.Trim(msg, `"`) + ")"

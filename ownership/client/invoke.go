@@ -68,7 +68,7 @@ func (c *Client) Invoke(ctx context.Context, method string, args, reply any, opt
 	left := patience{limit: c.cfg.Patience}
 	for {
 		addr, err := c.pick(ctx)
-		if left.over(err) {
+		if left.over(err) || isRefusal(err) {
 			return err
 		}
 		next := retryLater
@@ -203,7 +203,7 @@ func (c *Client) NewStream(ctx context.Context, desc *grpc.StreamDesc, method st
 	left := patience{limit: c.cfg.Patience}
 	for {
 		addr, err := c.pick(choose)
-		if left.over(err) {
+		if left.over(err) || isRefusal(err) {
 			return nil, err
 		}
 		if err == nil {

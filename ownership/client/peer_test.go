@@ -44,8 +44,8 @@ func newPeer(t *testing.T, id string) *peer {
 	return servePeer(t, id, l)
 }
 
-func servePeer(t *testing.T, id string, l net.Listener) *peer {
-	p := &peer{id: id, addr: l.Addr().String(), srv: grpc.NewServer(), calls: map[string]int{}, asked: make(chan struct{})}
+func servePeer(t *testing.T, id string, l net.Listener, opts ...grpc.ServerOption) *peer {
+	p := &peer{id: id, addr: l.Addr().String(), srv: grpc.NewServer(opts...), calls: map[string]int{}, asked: make(chan struct{})}
 	p.status = &leaseholdv1.Status{ServerId: id, Ready: true}
 	leaseholdv1.RegisterClusterServiceServer(p.srv, p)
 	leaseholdv1.RegisterKeyspaceServiceServer(p.srv, p)

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -49,7 +50,7 @@ func (c *Client) pick(ctx context.Context) (string, error) {
 	answers := c.survey(ctx)
 	chosen := prefer(answers)
 	if chosen == "" {
-		return "", unreachable(answers)
+		return "", c.unreachable(answers)
 	}
 	c.cfg.Logger.Debug("server chosen", "addr", chosen)
 	c.mu.Lock()
@@ -82,7 +83,7 @@ func (c *Client) Survey(ctx context.Context) (answered, silent []string, err err
 		}
 	}
 	if len(answered) == 0 {
-		return nil, silent, unreachable(answers)
+		return nil, silent, c.unreachable(answers)
 	}
 	return answered, silent, nil
 }
@@ -195,13 +196,22 @@ func prefer(answers []answer) string {
 	return best.addr
 }
 
-func unreachable(answers []answer) error {
+// unreachable is the error of answers without a good one. Servers that have
+// answered, and let nobody of us in, are reached: what they say is the error.
+func (c *Client) unreachable(answers []answer) error {
 	e := &UnreachableError{}
+	var refused error
 	for _, a := range answers {
 		if errors.Is(a.err, ErrClosed) {
 			return ErrClosed
 		}
-		e.Servers = append(e.Servers, ServerError{a.addr, a.err})
+		if refused == nil && isRefusal(a.err) {
+			refused = fmt.Errorf("server %s: %w", a.addr, a.err)
+		}
+		e.Servers = append(e.Servers, ServerError{a.addr, a.err, c.distrust(a.err)})
+	}
+	if refused != nil {
+		return refused
 	}
 	return e
 }
@@ -224,7 +234,8 @@ func (p *patience) over(err error) bool {
 	case p.since.IsZero():
 		p.since = time.Now()
 	}
-	return time.Since(p.since) >= p.limit
+	// A person who has given the wrong authority cannot mend it by waiting.
+	return u.Distrust().Certain() || time.Since(p.since) >= p.limit
 }
 
 // pause is a growing, jittered wait between tries.

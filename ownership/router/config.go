@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 	"unicode/utf8"
+
+	"github.com/leasehold-dev/leasehold/ownership/client"
 )
 
 // Defaults and bounds of a Config.
@@ -53,8 +55,14 @@ type Config struct {
 	// tokens), must return soon, and must not call the Router's Refresh.
 	OnChange func(Route)
 
-	// TLS, when not nil, encrypts connections to the servers and verifies them.
+	// TLS, when not nil, encrypts connections to the servers and verifies them:
+	// pki.Client makes it of files.
 	TLS *tls.Config
+
+	// Credential tells the servers who this is, for a router without a
+	// certificate: client.CredentialFile reads it from a file. It needs TLS. The
+	// role reader is enough.
+	Credential client.Credential
 
 	// Dialer replaces TCP towards the servers, for tests and special networks.
 	Dialer func(ctx context.Context, addr string) (net.Conn, error)

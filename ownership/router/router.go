@@ -44,7 +44,7 @@ func New(cfg Config) (*Router, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("router: %w", err)
 	}
-	c, err := client.New(client.Config{Servers: cfg.Servers, TLS: cfg.TLS, Dialer: cfg.Dialer, Logger: cfg.Logger, UserAgent: "leasehold-router"})
+	c, err := client.New(client.Config{Servers: cfg.Servers, TLS: cfg.TLS, Credential: cfg.Credential, Dialer: cfg.Dialer, Logger: cfg.Logger, UserAgent: "leasehold-router"})
 	if err != nil {
 		return nil, fmt.Errorf("router: %w", err)
 	}

@@ -66,8 +66,15 @@ type Config struct {
 	// Labels are shown in `leasehold workers ls`.
 	Labels map[string]string
 
-	// TLS for the connections to the servers; nil: plaintext.
+	// TLS for the connections to the servers; nil: plaintext. pki.Client makes it
+	// of files, which may be renewed while the worker runs: the next connection
+	// uses the new ones.
 	TLS *tls.Config
+
+	// Credential tells the servers who this is, for a worker without a
+	// certificate: client.CredentialFile reads it from a file, also when that
+	// changes. It needs TLS.
+	Credential client.Credential
 
 	// Gossip is GossipAuto (also if empty), GossipOff, or the host:port to bind.
 	// Gossip lets a fenced keyspace be taken over before the TTL is over.
@@ -198,6 +205,9 @@ func (c Config) Validate() error {
 		}
 		add(checkText("Labels key", k, MaxLabelLen))
 		add(checkText("Labels value of "+strconv.Quote(clip(k)), c.Labels[k], MaxLabelLen))
+	}
+	if c.Credential != nil && c.TLS == nil {
+		add(fmt.Errorf("Credential without TLS: %w", client.ErrCredentialInPlain))
 	}
 	switch c.Gossip {
 	case "", GossipAuto, GossipOff:

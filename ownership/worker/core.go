@@ -315,6 +315,15 @@ func (c *core) closed(d *leaseholdv1.ErrorDetail, now reading) {
 			c.gone(ErrExpired, now)
 		}
 		c.detached()
+	case verdictDenied:
+		// One server may not have heard yet of a new credential, or not yet of a
+		// renewed certificate's authority. That decides nothing before the time
+		// is over in which keep-alives could still be let in.
+		if s := &c.session; !s.opened || now.boot >= s.until {
+			c.barred = true
+			c.stop(refusal("renew session", d), ErrExpired, now)
+		}
+		c.detached()
 	default:
 		c.detached()
 	}

@@ -32,11 +32,12 @@ type directory struct {
 
 func newDirectory(cfg Config) *directory {
 	return &directory{cfg: client.Config{
-		Servers:   cfg.Servers,
-		TLS:       cfg.TLS,
-		UserAgent: "leasehold-worker",
-		Logger:    cfg.Logger,
-		Dialer:    cfg.Dialer,
+		Servers:    cfg.Servers,
+		TLS:        cfg.TLS,
+		Credential: cfg.Credential,
+		UserAgent:  "leasehold-worker",
+		Logger:     cfg.Logger,
+		Dialer:     cfg.Dialer,
 	}}
 }
 

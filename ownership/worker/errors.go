@@ -34,6 +34,12 @@ var (
 	ErrUnconfirmed = errors.New("lease unconfirmed: the clocks jumped since the last keep-alive")
 	// ErrWorkerIDInUse is matched by *IDInUseError.
 	ErrWorkerIDInUse = errors.New("worker id in use")
+	// ErrDenied is matched by the *RefusedError of servers that do not know who
+	// the worker is, or do not let it do what was asked: its certificate or
+	// credential is missing, has run out or was revoked, or has another keyspace.
+	// The error says which. Run returns it when the session cannot be alive any
+	// more, and does not join again.
+	ErrDenied = errors.New("the servers do not let this worker in")
 	// ErrHandlersRunning is matched by what Run returns when the hard bound of
 	// a shutdown has passed and handlers have still not returned.
 	ErrHandlersRunning = errors.New("handlers are still running")

@@ -105,6 +105,7 @@ func (e *engine) find(ctx context.Context, f *finder, first *leaseholdv1.AttachR
 		}
 		answered, silent, err := cl.Survey(ctx)
 		e.servers.learn(slices.Concat(answered, silent))
+		var denied *leaseholdv1.ErrorDetail // by those that have answered in this round
 		for _, to := range targets(answered, silent, avoid, round, wait) {
 			if ctx.Err() != nil {
 				return found{}, false
@@ -115,6 +116,9 @@ func (e *engine) find(ctx context.Context, f *finder, first *leaseholdv1.AttachR
 			f.asked.Store(true)
 			st, answer, at, err = attach(ctx, e.ctx, cl, to.addr, first, to.wait, e.tenure.read)
 			d := client.Detail(err)
+			if d == nil {
+				d = cl.Refusal(err)
+			}
 			v := verdictOf(d)
 			// A request that was answered with "not done" opened nothing.
 			if sent == (reading{}) && !d.Retryable() && v != verdictInUse {
@@ -129,9 +133,16 @@ func (e *engine) find(ctx context.Context, f *finder, first *leaseholdv1.AttachR
 				pause = min(time.Duration(d.GetRetryAfterMs())*time.Millisecond, maxInUseWait)
 				break
 			}
+			if v == verdictDenied {
+				denied = d // the next server may have heard more
+				continue
+			}
 			if definite(v, f.opened) {
 				return found{sent: sent, refused: d}, true
 			}
+		}
+		if denied != nil {
+			return found{sent: sent, refused: denied}, true
 		}
 		avoid = ""
 		if now := e.tenure.clock.Now(); err != nil && now-said >= complainEvery {

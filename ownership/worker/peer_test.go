@@ -44,8 +44,10 @@ type cluster struct {
 	reports  []uint64
 	opens    int
 	noStream bool // refuse every stream
-	noDrain  bool // do not answer a leave with drains
-	changed  chan struct{}
+	// deny, if set, says which server lets nobody in, and why.
+	deny    func(server int) error
+	noDrain bool // do not answer a leave with drains
+	changed chan struct{}
 }
 
 type peerSession struct {
@@ -80,13 +82,41 @@ func newCluster(t *testing.T, ttl time.Duration, servers int, spaces ...string) 
 }
 
 func (c *cluster) start(i int) {
-	s := grpc.NewServer(grpc.WaitForHandlers(true), grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))
+	s := grpc.NewServer(grpc.WaitForHandlers(true), grpc.UnaryInterceptor(c.gateUnary(i)), grpc.StreamInterceptor(c.gateStream(i)), grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))
 	ps := &peerServer{cluster: c, i: i}
 	leaseholdv1.RegisterSessionServiceServer(s, ps)
 	leaseholdv1.RegisterClusterServiceServer(s, ps)
 	l := c.net.listen(c.addrs[i])
 	c.servers[i] = s
 	go s.Serve(l)
+}
+
+// gate is in front of every call.
+func (c *cluster) gate(i int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.deny == nil {
+		return nil
+	}
+	return c.deny(i)
+}
+
+func (c *cluster) gateUnary(i int) grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, h grpc.UnaryHandler) (any, error) {
+		if err := c.gate(i); err != nil {
+			return nil, err
+		}
+		return h(ctx, req)
+	}
+}
+
+func (c *cluster) gateStream(i int) grpc.StreamServerInterceptor {
+	return func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, h grpc.StreamHandler) error {
+		if err := c.gate(i); err != nil {
+			return err
+		}
+		return h(srv, ss)
+	}
 }
 
 func (c *cluster) stop() {

@@ -20,6 +20,7 @@ const (
 	verdictOtherCluster                // these servers are not ours
 	verdictInUse                       // another live process has the worker id
 	verdictRefused                     // what was asked can never be granted
+	verdictDenied                      // who we are is not known, or may not do it
 )
 
 func verdictOf(d *leaseholdv1.ErrorDetail) verdict {
@@ -38,6 +39,8 @@ func verdictOf(d *leaseholdv1.ErrorDetail) verdict {
 		return verdictInUse
 	case leaseholdv1.ReasonInvalid, leaseholdv1.ReasonDeleting, leaseholdv1.ReasonExists, leaseholdv1.ReasonTokensSpent:
 		return verdictRefused
+	case leaseholdv1.ReasonUnauthenticated, leaseholdv1.ReasonDenied:
+		return verdictDenied
 	}
 	return verdictNone
 }
@@ -132,6 +135,11 @@ func (e *RefusedError) Error() string {
 		msg = e.Detail.GetReason()
 	}
 	return fmt.Sprintf("%s: %s", e.Op, msg)
+}
+
+// Is matches ErrDenied, if that is what it is.
+func (e *RefusedError) Is(target error) bool {
+	return target == ErrDenied && verdictOf(e.Detail) == verdictDenied
 }
 
 func refusal(op string, d *leaseholdv1.ErrorDetail) error { return &RefusedError{Op: op, Detail: d} }

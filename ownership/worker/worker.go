@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/leasehold-dev/leasehold/ownership/client"
 	"github.com/leasehold-dev/leasehold/ownership/fence"
 )
 
@@ -70,7 +71,8 @@ func (r *run) end(err error) {
 }
 
 // Join finds the cluster through any of cfg.Servers and returns when one has
-// answered, or with ctx's error. It opens no session yet and leaves nothing
+// answered, or with ctx's error. Servers that do not know who this is, or do not
+// let it in, are an error at once, which matches ErrDenied. It opens no session yet and leaves nothing
 // running or connected: the first Run does.
 func Join(ctx context.Context, cfg Config) (*Worker, error) {
 	if err := cfg.Validate(); err != nil {
@@ -85,17 +87,18 @@ func Join(ctx context.Context, cfg Config) (*Worker, error) {
 	}
 	w := &Worker{cfg: cfg, servers: newDirectory(cfg)}
 	if err := w.reach(ctx); err != nil {
-		return nil, fmt.Errorf("join cluster: %w", err)
+		return nil, err
 	}
 	return w, nil
 }
 
 // reach waits until a server answers. Workers are often started before the
-// servers are, so only ctx ends it.
+// servers are, so only ctx ends it, and servers that are there and do not let
+// the worker in, or are not those that it trusts.
 func (w *Worker) reach(ctx context.Context) error {
 	cl, err := w.servers.open()
 	if err != nil {
-		return err
+		return fmt.Errorf("join cluster: %w", err)
 	}
 	defer cl.Close()
 	began := time.Now()
@@ -106,12 +109,19 @@ func (w *Worker) reach(ctx context.Context) error {
 			w.servers.learn(addrs)
 			return nil
 		}
+		if d := cl.Refusal(err); d != nil {
+			return refusal("join cluster", d)
+		}
+		var unreachable *client.UnreachableError
+		if errors.As(err, &unreachable) && unreachable.Distrust().Certain() {
+			return fmt.Errorf("join cluster: %w", err)
+		}
 		if now := time.Now(); now.Sub(said) >= complainEvery {
 			said = now
 			w.cfg.Logger.Warn("no server answers yet", "worker", w.cfg.ID, "since", now.Sub(began), "cause", err)
 		}
 		if !sleep(ctx, pause) {
-			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+			return fmt.Errorf("join cluster: %w: %w", context.Cause(ctx), err)
 		}
 	}
 }
@@ -139,7 +149,8 @@ func (w *Worker) Fencing() fence.Counter {
 // matches ErrHandlersRunning if handlers outlived Config.ShutdownTimeout.
 //
 // Other errors: ErrSuperseded, ErrEvicted, ErrWorkerIDInUse, *RefusedError for
-// a keyspace that does not exist, ErrKeyspaceBusy. A session that has expired
+// a keyspace that does not exist, ErrDenied for a certificate or credential that
+// does not count or was revoked, ErrKeyspaceBusy. A session that has expired
 // is none of them: Run opens another.
 func (w *Worker) Run(ctx context.Context, keyspace string, h Handler, opts ...Option) error {
 	return w.run(ctx, &run{keyspace: keyspace, handler: h}, opts)
