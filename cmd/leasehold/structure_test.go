@@ -62,6 +62,7 @@ var allowed = map[string][]string{
 	"ownership/controller":                     {"raftstore", "raftstore/state", "ring", "ring/gossip", "metrics"},
 	"ownership/pki":                            {"raftstore/access"},
 	"ownership/client":                         {"ownership/leaseholdv1", "raftstore/access"},
+	"ownership/pki/pkitest":                    {"ownership/pki", "raftstore/access"},
 	"ownership/api":                            {"ownership/controller", "ownership/auth", "raftstore", "raftstore/access", "raftstore/state", "raftstore/mvcc", "raftstore/queue", "raftstore/backup", "ring", "ring/keyrange", "ring/gossip", "metrics", "ownership/leaseholdv1", "ownership/leaseholdv1/leaseholdv1connect"},
 	"ownership/console":                        {"ownership/api", "ownership/leaseholdv1", "ring/gossip"},
 	"ownership/worker":                         {"ownership/client", "ownership/fence", "ownership/bootclock", "ring/keyrange", "ring/gossip", "metrics", "ownership/leaseholdv1"},
