@@ -49,7 +49,7 @@ func (f *eventFilter) setPartition(s string) error {
 
 // causeWords are the words of --cause.
 func causeWords() (words []string) {
-	for c := state.CauseInitial; c <= state.CauseRetry; c++ {
+	for c := state.CauseInitial; c <= state.CauseCredentialRevoked; c++ {
 		words = append(words, c.String())
 	}
 	return words

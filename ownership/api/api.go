@@ -223,6 +223,7 @@ func (a *API) Register(s grpc.ServiceRegistrar) {
 	pb.RegisterSessionServiceServer(s, &sessions{API: a})
 	pb.RegisterCoordinationServiceServer(s, &coordination{API: a})
 	pb.RegisterRingServiceServer(s, &rings{API: a})
+	pb.RegisterCredentialServiceServer(s, &credentials{API: a})
 }
 
 // HTTPHandler serves the same calls as JSON: POST /leasehold.v1.<Service>/<Method>.

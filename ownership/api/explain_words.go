@@ -335,6 +335,8 @@ func causeStory(cause, owner string) string {
 		return "a newer session of " + owner + " was opened"
 	case state.CauseEvicted.String():
 		return "an operator evicted " + owner
+	case state.CauseCredentialRevoked.String():
+		return "the credential of " + owner + " was revoked"
 	case state.CauseYield.String():
 		return owner + " gave it back of its own accord"
 	case state.CauseFailed.String():

@@ -63,6 +63,7 @@ func readMethods() map[string]bool {
 		pb.RingService_SimulateRing_FullMethodName:          true,
 		pb.WorkerService_ListWorkers_FullMethodName:         true,
 		pb.EventService_ListEvents_FullMethodName:           true,
+		pb.CredentialService_ListCredentials_FullMethodName: true,
 		pb.SessionService_KeepAlive_FullMethodName:          true,
 		pb.SessionService_Attach_FullMethodName:             true,
 		pb.ClusterService_SaveBackup_FullMethodName:         true,

@@ -63,6 +63,20 @@ func TestBadInputIsRefusedByNameAndChangesNothing(t *testing.T) {
 			return err
 		}
 	}
+	credential := func(change func(*pb.CreateCredentialRequest)) func() error {
+		return func() error {
+			r := &pb.CreateCredentialRequest{Name: "ci", Role: pb.Role_ROLE_READER}
+			change(r)
+			_, err := pb.NewCredentialServiceClient(conn).CreateCredential(ctx, r)
+			return err
+		}
+	}
+	revoke := func(ref string) func() error {
+		return func() error {
+			_, err := pb.NewCredentialServiceClient(conn).RevokeCredential(ctx, &pb.RevokeCredentialRequest{Credential: ref})
+			return err
+		}
+	}
 	cases := []struct {
 		name    string
 		call    func() error
@@ -147,6 +161,17 @@ func TestBadInputIsRefusedByNameAndChangesNothing(t *testing.T) {
 		{"watch: unknown keyspace", watch(&pb.WatchEventsRequest{Keyspace: "nothing"}), codes.NotFound, "keyspace", "nothing"},
 		{"watch: another cluster", watch(&pb.WatchEventsRequest{ClusterId: "other"}), codes.FailedPrecondition, "cluster_id", "other"},
 		{"keep-alive: session 0", func() error { _, err := sessions.KeepAlive(ctx, &pb.KeepAliveRequest{}); return err }, codes.InvalidArgument, "session_id", "63 bits"},
+		{"credential: role of a server", credential(func(r *pb.CreateCredentialRequest) { r.Role = pb.Role_ROLE_SERVER }), codes.InvalidArgument, "role", "ROLE_OPERATOR"},
+		{"credential: no role", credential(func(r *pb.CreateCredentialRequest) { r.Role = 0 }), codes.InvalidArgument, "role", "ROLE_UNSPECIFIED"},
+		{"credential: role 77", credential(func(r *pb.CreateCredentialRequest) { r.Role = 77 }), codes.InvalidArgument, "role", "77"},
+		{"credential: pattern with a star inside", credential(func(r *pb.CreateCredentialRequest) { r.Keyspaces = []string{"a*b"} }), codes.InvalidArgument, "keyspaces", "a star"},
+		{"credential: 33 patterns", credential(func(r *pb.CreateCredentialRequest) { r.Keyspaces = strings.Split(strings.Repeat("a ", 33), " ")[:33] }), codes.InvalidArgument, "keyspaces", "at most 32"},
+		{"credential: long key prefix", credential(func(r *pb.CreateCredentialRequest) { r.KeyPrefixes = []string{strings.Repeat("p", 1025)} }), codes.InvalidArgument, "key_prefixes", "at most 1024"},
+		{"credential: TTL negative", credential(func(r *pb.CreateCredentialRequest) { r.TtlMs = -1 }), codes.InvalidArgument, "ttl_ms", "-1"},
+		{"credential: TTL below a second", credential(func(r *pb.CreateCredentialRequest) { r.TtlMs = 999 }), codes.InvalidArgument, "ttl_ms", "1000"},
+		{"credential: TTL that overflows", credential(func(r *pb.CreateCredentialRequest) { r.TtlMs = 1<<63 - 1 }), codes.InvalidArgument, "ttl_ms", "9223372036854775807"},
+		{"credential revoke: unknown", revoke("nobody"), codes.NotFound, "credential", "nobody"},
+		{"credential revoke: a name that none has", revoke("a/b"), codes.InvalidArgument, "credential", "128"},
 		{"attach: nothing asked", attach(&pb.AttachRequest{}), codes.InvalidArgument, "request", "open or resume"},
 		{"attach: keep-alive first", attach(&pb.AttachRequest{Request: &pb.AttachRequest_KeepAlive{KeepAlive: &pb.KeepAliveRequest{}}}), codes.InvalidArgument, "request", "open or resume"},
 		{"open: session 0", open(func(r *pb.OpenSession) { r.SessionId = 0 }), codes.InvalidArgument, "session_id", "63 bits"},
@@ -166,6 +191,13 @@ func TestBadInputIsRefusedByNameAndChangesNothing(t *testing.T) {
 		if name == "\x00" {
 			continue // the cases below have it
 		}
+		cases = append(cases, struct {
+			name    string
+			call    func() error
+			code    codes.Code
+			field   string
+			message string
+		}{"credential: name " + name, credential(func(r *pb.CreateCredentialRequest) { r.Name = name }), codes.InvalidArgument, "name", "128"})
 		cases = append(cases, struct {
 			name    string
 			call    func() error

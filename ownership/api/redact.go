@@ -23,6 +23,8 @@ var (
 	secretPair = regexp.MustCompile(`(?i)("?[a-z0-9_.-]*(?:passw(?:or)?d|passphrase|secret|credential|private[_-]?key|api[_-]?key|access[_-]?key|authorization|bearer)[a-z0-9_.-]*"?\s*[:=]\s*)("(?:[^"\\]|\\.)*"|[^\s,}\]"]+)`)
 	// bearer is a credential as HTTP and gRPC carry it.
 	bearer = regexp.MustCompile(`(?i)\b(bearer|basic)\s+[a-z0-9._~+/-]{6,}=*`)
+	// credentialToken is what the holder of a credential presents.
+	credentialToken = regexp.MustCompile(`lhc_[a-z0-9]{12}_[A-Za-z0-9_-]{43}`)
 	// userInfo is name and password in a URL.
 	userInfo = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)[^\s/@"']+:[^\s/@"']+@`)
 )
@@ -35,8 +37,9 @@ func IsSecretName(name string) bool {
 	return secretName.MatchString(name) || lower == "token" || lower == "key" || strings.HasSuffix(lower, "_token") || strings.HasSuffix(lower, "_key")
 }
 
-// redactor takes secrets out of text, three times over: the known ones by their
-// bytes in every usual encoding, pairs whose name says it, and passwords in URLs.
+// redactor takes secrets out of text, four times over: the known ones by their
+// bytes in every usual encoding, pairs whose name says it, tokens of credentials and
+// passwords in URLs.
 type redactor struct{ known [][]byte }
 
 func newRedactor(secrets []string) *redactor {
@@ -69,6 +72,10 @@ func (r *redactor) cleanKnown(text []byte) (out []byte, replaced int) {
 // clean returns the text without secrets, and how many were replaced.
 func (r *redactor) clean(text []byte) (out []byte, replaced int) {
 	text, replaced = r.cleanKnown(text)
+	if n := len(credentialToken.FindAllIndex(text, -1)); n > 0 {
+		replaced += n
+		text = credentialToken.ReplaceAllLiteral(text, []byte(redacted))
+	}
 	// Before the pairs: "authorization: bearer x" is a pair with two words.
 	if n := len(bearer.FindAllIndex(text, -1)); n > 0 {
 		replaced += n

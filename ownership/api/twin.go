@@ -34,6 +34,7 @@ func (a *API) twin() http.Handler {
 	mux.Handle(leaseholdv1connect.NewSessionServiceHandler(sessionTwin{&sessions{API: a}}, opts...))
 	mux.Handle(leaseholdv1connect.NewCoordinationServiceHandler(coordinationTwin{&coordination{API: a}}, opts...))
 	mux.Handle(leaseholdv1connect.NewRingServiceHandler(ringTwin{&rings{API: a}}, opts...))
+	mux.Handle(leaseholdv1connect.NewCredentialServiceHandler(credentialTwin{&credentials{API: a}}, opts...))
 	// Over HTTP/1.1 connect would refuse a stream in both directions without a
 	// word about why.
 	refuse := connect.NewErrorWriter(opts...)

@@ -22,7 +22,20 @@ type (
 
 	coordinationTwin struct{ s *coordination }
 	ringTwin         struct{ s *rings }
+	credentialTwin   struct{ s *credentials }
 )
+
+func (t credentialTwin) CreateCredential(ctx context.Context, r *pb.CreateCredentialRequest) (*pb.CreateCredentialResponse, error) {
+	return call(ctx, t.s.API, pb.CredentialService_CreateCredential_FullMethodName, r, t.s.CreateCredential)
+}
+
+func (t credentialTwin) ListCredentials(ctx context.Context, r *pb.ListCredentialsRequest) (*pb.ListCredentialsResponse, error) {
+	return call(ctx, t.s.API, pb.CredentialService_ListCredentials_FullMethodName, r, t.s.ListCredentials)
+}
+
+func (t credentialTwin) RevokeCredential(ctx context.Context, r *pb.RevokeCredentialRequest) (*pb.RevokeCredentialResponse, error) {
+	return call(ctx, t.s.API, pb.CredentialService_RevokeCredential_FullMethodName, r, t.s.RevokeCredential)
+}
 
 func (t ringTwin) GetRing(ctx context.Context, r *pb.GetRingRequest) (*pb.Ring, error) {
 	return call(ctx, t.s.API, pb.RingService_GetRing_FullMethodName, r, t.s.GetRing)

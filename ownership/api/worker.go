@@ -103,6 +103,7 @@ func sessionOf(s *state.State, sess *state.Session) *pb.Worker {
 	m := &pb.Worker{
 		Id: sess.Worker, SessionId: uint64(sess.ID), Incarnation: sess.Incarnation,
 		Endpoint: sess.Endpoint, Zone: sess.Zone, Capacity: sess.Capacity, Addr: sess.Addr,
+		Owner: sess.Owner,
 		TtlMs: sess.TTL.Milliseconds(), State: sess.State.String(), Held: int64(sess.Held),
 		RemainingMs: min(sess.TTL, max(0, sess.Deadline-s.Now())).Milliseconds(),
 	}

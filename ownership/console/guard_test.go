@@ -108,7 +108,7 @@ func TestWhatChanges(t *testing.T) {
 		"GetKeyspace": true, "ListKeyspaces": true,
 		"ListPartitions": true, "GetPartition": true, "Locate": true, "ExplainPartition": true,
 		"ListWorkers": true, "ListEvents": true, "WatchEvents": true,
-		"GetRing": true, "SimulateRing": true,
+		"GetRing": true, "SimulateRing": true, "ListCredentials": true, "GetKeyring": true,
 	}
 	services := pb.File_ownership_leaseholdv1_leasehold_proto.Services()
 	seen := 0

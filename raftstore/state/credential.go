@@ -65,7 +65,7 @@ func (s *State) Credentials() iter.Seq[access.Credential] {
 func (s *State) CredentialCount() int { return len(s.credentials.byID) }
 
 // putCredential does not remember the ids of those that were revoked: an id is
-// drawn from 62 random bits, and so is never drawn again.
+// drawn from 60 random bits, and so is never drawn again.
 func (s *State) putCredential(p *PutCredential) error {
 	c := p.Credential
 	c.Created, c.Expires = millis(c.Created), millis(c.Expires)
