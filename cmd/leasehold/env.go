@@ -34,6 +34,8 @@ type globals struct {
 	config  string
 	yes     bool
 
+	security securityFlags
+
 	// patience is how long to go on when no server answers at all. A person
 	// who has mistyped an address should not wait for the whole timeout.
 	patience time.Duration
@@ -69,11 +71,17 @@ func (e env) connect() (*client.Client, error) { return e.connectFor(e.flags.pat
 
 // connectFor is connect with another patience; 0: as long as the call's context.
 func (e env) connectFor(patience time.Duration) (*client.Client, error) {
+	tls, credential, err := e.security()
+	if err != nil {
+		return nil, err
+	}
 	c, err := client.New(client.Config{
-		Servers:   e.flags.server,
-		Timeout:   e.flags.timeout.d,
-		Patience:  patience,
-		UserAgent: "leasehold-cli/" + version(),
+		Servers:    e.flags.server,
+		Timeout:    e.flags.timeout.d,
+		Patience:   patience,
+		TLS:        tls,
+		Credential: credential,
+		UserAgent:  "leasehold-cli/" + version(),
 	})
 	if err != nil {
 		return nil, usage("--server: %v", err)

@@ -204,10 +204,15 @@ func nextStep(command string, err error) string {
 	switch client.Detail(err).GetReason() {
 	case leaseholdv1.ReasonNoLeader, leaseholdv1.ReasonNotLeader:
 		return "leasehold status --wait"
+	case leaseholdv1.ReasonUnauthenticated, leaseholdv1.ReasonDenied:
+		return accessStep(client.Detail(err).GetReason())
 	case leaseholdv1.ReasonInvalid:
 		return command + " --help"
 	case leaseholdv1.ReasonNotFound:
 		return listOf[client.Detail(err).GetField()]
+	}
+	if next := distrustStep(err); next != "" {
+		return next
 	}
 	var unreachable *client.UnreachableError
 	if errors.As(err, &unreachable) {

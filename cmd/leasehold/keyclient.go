@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -50,8 +51,19 @@ func (e env) keys(ctx context.Context, long bool) (*keyClient, error) {
 			return nil, err
 		}
 	}
+	tls, credential, err := e.security()
+	if err != nil {
+		native.Close()
+		return nil, err
+	}
+	var opts []grpc.DialOption
+	if credential != nil {
+		opts = append(opts, credential.DialOption())
+	}
 	c, err := clientv3.New(clientv3.Config{
 		Endpoints:            answered,
+		TLS:                  tls,
+		DialOptions:          opts,
 		DialKeepAliveTime:    10 * time.Second,
 		DialKeepAliveTimeout: 3 * time.Second,
 		MaxCallSendMsgSize:   2 * maxValue, // what is too large is for the servers to say
@@ -119,6 +131,10 @@ func keyReadError(doing string, err error) error {
 		return &codedError{exitNotFound, &hintError{fmt.Errorf("%s: there is no such session: it has ended, or its time has run out", doing), "leasehold session --help"}}
 	case errors.Is(err, context.DeadlineExceeded), codeOf(err) == codes.DeadlineExceeded:
 		return &codedError{exitUnreachable, &hintError{fmt.Errorf("%s: no answer within --timeout", doing), "leasehold status --wait"}}
+	case codeOf(err) == codes.PermissionDenied:
+		return &codedError{exitRefused, &hintError{fmt.Errorf("%s: %s", doing, text), accessStep(leaseholdv1.ReasonDenied)}}
+	case codeOf(err) == codes.Unauthenticated:
+		return &codedError{exitRefused, &hintError{fmt.Errorf("%s: %s", doing, text), accessStep(leaseholdv1.ReasonUnauthenticated)}}
 	case codeOf(err) == codes.Unavailable:
 		return &codedError{exitUnreachable, &hintError{fmt.Errorf("%s: %s", doing, text), "leasehold status --wait"}}
 	case !ok:

@@ -37,7 +37,7 @@ type peer struct {
 	watch  func(*leaseholdv1.WatchEventsRequest, grpc.ServerStreamingServer[leaseholdv1.WatchEventsResponse]) error
 }
 
-func newPeer(t testing.TB) *peer {
+func newPeer(t testing.TB, opts ...grpc.ServerOption) *peer {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -49,7 +49,7 @@ func newPeer(t testing.TB) *peer {
 		AppliedIndex: 120, CommitIndex: 121, Revision: 64, LastToken: 49387577294863, Ready: true, RaftState: "leader", Sessions: 2, Workers: 2,
 		Keyspaces: []*leaseholdv1.KeyspaceStatus{{Name: "orders", Partitions: 4, Owned: 2, Draining: 1, Unowned: 2, Quarantined: 1}},
 	}}
-	srv := grpc.NewServer()
+	srv := grpc.NewServer(opts...)
 	leaseholdv1.RegisterClusterServiceServer(srv, p)
 	leaseholdv1.RegisterKeyspaceServiceServer(srv, p)
 	leaseholdv1.RegisterPartitionServiceServer(srv, p)

@@ -55,7 +55,11 @@ Exit codes: 0 ok, 1 failed, 2 usage, 3 no leader or unreachable, 4 not found,
 		Args:          noSubcommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			return applyLayers(*e, cmd)
+			if err := applyLayers(*e, cmd); err != nil {
+				return err
+			}
+			e.warnOfSecrets()
+			return nil
 		},
 	}
 	root.SetIn(e.stdin)
@@ -69,6 +73,7 @@ Exit codes: 0 ok, 1 failed, 2 usage, 3 no leader or unreachable, 4 not found,
 	f.StringVar(&e.flags.server, "server", defaultServer, "gRPC `addresses` of servers, host:port separated by commas (env LEASEHOLD_SERVER)")
 	f.VarP(&e.flags.output, "output", "o", "output format: table, wide or json (env LEASEHOLD_OUTPUT)")
 	f.Var(&e.flags.timeout, "timeout", "how long to wait for an answer (env LEASEHOLD_TIMEOUT)")
+	e.flags.security.define(f)
 	f.StringVar(&e.flags.config, "config", "", "YAML `file` with settings (env LEASEHOLD_CONFIG)")
 	f.BoolVar(&e.flags.yes, "yes", false, "do not ask before what can hurt")
 	layered(f, "server", "output", "timeout")

@@ -85,7 +85,12 @@ func (s *sidecarFlags) config(e env, keyspace string, command []string) (sidecar
 	if c.Executable, err = os.Executable(); err != nil {
 		return c, fmt.Errorf("find own executable: %w", err)
 	}
+	tls, credential, err := e.security()
+	if err != nil {
+		return c, err
+	}
 	c.Worker = worker.Config{
+		TLS: tls, Credential: credential,
 		Servers: e.flags.server, ID: s.id, Endpoint: s.endpoint, Zone: s.zone, Capacity: s.capacity, Gossip: s.gossip,
 		ShutdownTimeout: s.shutdownFor.d, Logger: s.logs.logger(e), Version: version(),
 	}
@@ -149,6 +154,8 @@ func sidecarEnd(code int, err error) error {
 		return &codedError{code, err}
 	case errors.As(err, &notHeld):
 		return &codedError{exitRefused, err}
+	case errors.As(err, &refused) && errors.Is(err, worker.ErrDenied):
+		return &codedError{exitRefused, &hintError{err, accessStep(refused.Detail.GetReason())}}
 	case errors.Is(err, worker.ErrWorkerIDInUse):
 		return &codedError{exitRefused, &hintError{err, "give each sidecar a name of its own with --id"}}
 	case errors.As(err, &refused):

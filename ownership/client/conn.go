@@ -46,7 +46,7 @@ func (c *Client) open(addr string) (*grpc.ClientConn, error) {
 	}
 	var opts []grpc.DialOption
 	if c.cfg.Credential != nil {
-		opts = append(opts, grpc.WithPerRPCCredentials(bearer{c.cfg.Credential}))
+		opts = append(opts, c.cfg.Credential.DialOption())
 	}
 	// The passthrough resolver leaves names to the dialer, which asks anew
 	// for each connection and tries all addresses of a name.

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/leasehold-dev/leasehold/raftstore/access"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
@@ -20,6 +20,10 @@ import (
 // Credential returns the token to present, lhc_…, and is asked for it with each
 // call. It may be called by several goroutines at a time, and must be quick.
 type Credential func() (token string, err error)
+
+// DialOption presents the credential with each call of a gRPC client that is not
+// made by this package. Without TLS such a client is refused when it is made.
+func (c Credential) DialOption() grpc.DialOption { return grpc.WithPerRPCCredentials(bearer{c}) }
 
 // ErrCredentialInPlain refuses a credential without TLS: nothing has been sent.
 var ErrCredentialInPlain = errors.New("a credential is sent over TLS only, and there is none: whoever hears a token can use it; give the file of the servers' authority too. A server without TLS asks for no credential")
@@ -60,7 +64,7 @@ func (f *credentialFile) token() (string, error) {
 func (f *credentialFile) look() error {
 	now, err := os.Stat(f.path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && isToken(f.path):
+	case err != nil && strings.Contains(f.path, "lhc_"):
 		return errors.New("credential file: this looks like a credential itself: want the path of a file that holds it; whoever has seen it here can use it, revoke it")
 	case err != nil:
 		return fmt.Errorf("credential file: %w", err)

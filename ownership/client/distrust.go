@@ -86,6 +86,16 @@ func (c *Client) distrust(err error) Distrust {
 		return SpeaksPlain
 	case has("remote error: tls: ") && has(certificateAlerts...):
 		return CertificateRefused
+	case has("the other side's certificate"): // as package pki says it
+		switch {
+		case has("no authority of the CA file has signed it"):
+			return UnknownAuthority
+		case has("it expired on", "it is valid from"):
+			return ServerExpired
+		}
+		return NotAServer
+	case has("authentication handshake failed") && has(": certificate of"):
+		return OwnCertificate
 	case !has("authentication handshake failed"):
 		if cut && has("preface") {
 			return CertificateDoubted

@@ -3,6 +3,7 @@ package client
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
@@ -71,7 +72,13 @@ func (s *ServerError) plain() string {
 // plain takes gRPC's wrapping off a message.
 func plain(err error) string {
 	msg := status.Convert(err).Message()
-	for _, prefix := range []string{"connection error: desc = ", "transport: ", "authentication handshake failed: ", "Error while dialing: "} {
+	if _, quoted, ok := strings.Cut(msg, "connection error: desc = "); ok {
+		msg = quoted
+		if text, err := strconv.Unquote(quoted); err == nil {
+			msg = text
+		}
+	}
+	for _, prefix := range []string{"transport: ", "authentication handshake failed: ", "Error while dialing: "} {
 		if i := strings.Index(msg, prefix); i >= 0 {
 			msg = msg[i+len(prefix):]
 		}

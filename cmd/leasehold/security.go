@@ -1,0 +1,95 @@
+package main
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/pflag"
+
+	"github.com/leasehold-dev/leasehold/ownership/client"
+	"github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
+	"github.com/leasehold-dev/leasehold/ownership/pki"
+)
+
+// securityFlags say which servers a command believes, and who it is to them. A
+// server has flags of the same names for its own certificate.
+type securityFlags struct {
+	files      pki.Files
+	credential string
+}
+
+func (s *securityFlags) define(f *pflag.FlagSet) {
+	f.StringVar(&s.files.CA, "tls-ca-file", "", "PEM `file` with the authority of the servers' certificates: talk over TLS (env LEASEHOLD_TLS_CA_FILE)")
+	f.StringVar(&s.files.Cert, "tls-cert-file", "", "PEM `file` with the certificate that says who calls (env LEASEHOLD_TLS_CERT_FILE)")
+	f.StringVar(&s.files.Key, "tls-key-file", "", "PEM `file` with its key (env LEASEHOLD_TLS_KEY_FILE)")
+	f.StringVar(&s.credential, "credential-file", "", "`file` with the credential that says who calls, in place of a certificate (env LEASEHOLD_CREDENTIAL_FILE)")
+	layered(f, "tls-ca-file", "tls-cert-file", "tls-key-file", "credential-file")
+}
+
+// security is what the flags mean; nil and nil without any.
+func (e env) security() (*tls.Config, client.Credential, error) {
+	s := &e.flags.security
+	switch {
+	case !s.files.Any() && s.credential == "":
+		return nil, nil, nil
+	case s.files.CA == "" && s.credential != "":
+		return nil, nil, &usageError{fmt.Errorf("--credential-file without --tls-ca-file: %w", client.ErrCredentialInPlain)}
+	}
+	cfg, err := pki.Client(s.files)
+	if err != nil {
+		return nil, nil, &usageError{&hintError{err, "leasehold tls inspect FILE shows what is in a certificate"}}
+	}
+	if s.credential == "" {
+		return cfg, nil, nil
+	}
+	credential, err := client.CredentialFile(s.credential)
+	if err != nil {
+		return nil, nil, &usageError{err}
+	}
+	return cfg, credential, nil
+}
+
+// warnOfSecrets tells of files with secrets that everybody on this machine can read.
+func (e env) warnOfSecrets() {
+	for _, file := range []string{e.flags.security.files.Key, e.flags.security.credential} {
+		if err := checkPrivate(file); err != nil {
+			fmt.Fprintf(e.stderr, "leasehold: warning: %v\n", err)
+		}
+	}
+}
+
+// distrustStep is what to do when a command and the servers do not trust each
+// other; empty for other errors.
+func distrustStep(err error) string {
+	var u *client.UnreachableError
+	if !errors.As(err, &u) {
+		return ""
+	}
+	switch u.Distrust() {
+	case client.WantsTLS:
+		return "if it wants TLS, give --tls-ca-file, and --tls-cert-file with --tls-key-file or --credential-file"
+	case client.SpeaksPlain:
+		return "leave out --tls-ca-file (LEASEHOLD_TLS_CA_FILE), or give the servers certificates: leasehold server --help"
+	case client.UnknownAuthority:
+		return "is --tls-ca-file (LEASEHOLD_TLS_CA_FILE) that of this cluster? leasehold tls inspect FILE shows whose it is"
+	case client.ServerExpired:
+		return "renew the server's certificate: leasehold tls issue --renew NAME; it is used without a restart"
+	case client.NotAServer:
+		return "is --server an address of this cluster? leasehold tls inspect FILE shows for which cluster a certificate is"
+	case client.CertificateRefused, client.CertificateDoubted, client.OwnCertificate:
+		return "leasehold tls inspect FILE shows what is wrong with --tls-cert-file (LEASEHOLD_TLS_CERT_FILE); the server's log has the reason"
+	}
+	return ""
+}
+
+// accessStep is what to do about a refusal by who one is.
+func accessStep(reason string) string {
+	switch reason {
+	case leaseholdv1.ReasonUnauthenticated:
+		return "say who you are with --tls-cert-file and --tls-key-file, or --credential-file: leasehold tls issue --help, leasehold credential --help"
+	case leaseholdv1.ReasonDenied:
+		return "use a certificate or credential with that role and those bounds: leasehold tls inspect FILE, leasehold credential ls"
+	}
+	return ""
+}
