@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/leasehold-dev/leasehold/metrics"
+	"github.com/leasehold-dev/leasehold/ownership/auth"
 	pb "github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
 	"github.com/leasehold-dev/leasehold/raftstore/queue"
 	"github.com/leasehold-dev/leasehold/raftstore/state"
@@ -101,7 +102,6 @@ type API struct {
 	queues   *queue.Queues
 	office   office
 	stopping chan struct{} // closed when Run is asked to end
-	json     http.Handler
 	redact   *redactor
 	// collecting is true while a debug archive is being made: one at a time.
 	collecting atomic.Bool
@@ -159,7 +159,6 @@ func New(cfg Config) (*API, error) {
 		a.queues = queue.New(cfg.Store)
 	}
 	a.hub = newHub(&a.cfg, a.routines)
-	a.json = a.twin()
 	return a, nil
 }
 
@@ -212,8 +211,8 @@ func (a *API) Lead(ctx context.Context, term uint64) error {
 // signals.
 func (a *API) OnApply(s *state.State, from, to, index uint64) { a.hub.onApply(s, from, to, index) }
 
-// Register adds all services of leasehold.v1 to a server made with
-// ServerOptions.
+// Register adds all services of leasehold.v1 to a server made with the options of
+// an auth.Auth that has this API's rules, then ServerOptions.
 func (a *API) Register(s grpc.ServiceRegistrar) {
 	pb.RegisterClusterServiceServer(s, &cluster{API: a})
 	pb.RegisterKeyspaceServiceServer(s, &keyspaces{API: a})
@@ -227,4 +226,5 @@ func (a *API) Register(s grpc.ServiceRegistrar) {
 }
 
 // HTTPHandler serves the same calls as JSON: POST /leasehold.v1.<Service>/<Method>.
-func (a *API) HTTPHandler() http.Handler { return a.json }
+// guard lets through who may make them; who that is, guard.HTTP finds out before.
+func (a *API) HTTPHandler(guard *auth.Auth) http.Handler { return a.twin(guard) }

@@ -16,7 +16,8 @@ type cluster struct {
 	*API
 }
 
-func (a *cluster) GetStatus(context.Context, *pb.GetStatusRequest) (*pb.Status, error) {
+func (a *cluster) GetStatus(ctx context.Context, _ *pb.GetStatusRequest) (*pb.Status, error) {
+	visible := sees(ctx)
 	raft := a.cfg.Store.Status()
 	m := &pb.Status{
 		ServerId: a.cfg.ServerID, Version: a.cfg.Version,
@@ -44,7 +45,9 @@ func (a *cluster) GetStatus(context.Context, *pb.GetStatusRequest) (*pb.Status, 
 			}
 		}
 		for ks := range s.Keyspaces() {
-			m.Keyspaces = append(m.Keyspaces, statusOf(ks))
+			if visible(ks.Name) {
+				m.Keyspaces = append(m.Keyspaces, statusOf(ks))
+			}
 		}
 	})
 	return m, nil

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/leasehold-dev/leasehold/ownership/auth"
 	"github.com/leasehold-dev/leasehold/ownership/controller"
 	pb "github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
 	"github.com/leasehold-dev/leasehold/raftstore"
@@ -105,6 +106,7 @@ type server struct {
 	store *raftstore.Store
 	ctl   *controller.Controller
 	api   *API
+	guard *auth.Auth
 	grpc  *grpc.Server
 	net   *network
 	stop  func()
@@ -184,7 +186,10 @@ func (s *server) start(t testing.TB, n int, change []func(*Config)) {
 	if s.api, err = New(cfg); err != nil {
 		t.Fatal(err)
 	}
-	s.grpc = grpc.NewServer(s.api.ServerOptions()...)
+	if s.guard == nil {
+		s.guard = auth.Open(s.api)
+	}
+	s.grpc = grpc.NewServer(append(s.guard.ServerOptions(), s.api.ServerOptions()...)...)
 	s.api.Register(s.grpc)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup

@@ -7,8 +7,10 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/leasehold-dev/leasehold/ownership/auth"
 	pb "github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
 	"github.com/leasehold-dev/leasehold/raftstore"
+	"github.com/leasehold-dev/leasehold/raftstore/access"
 	"github.com/leasehold-dev/leasehold/raftstore/mvcc"
 	"github.com/leasehold-dev/leasehold/raftstore/queue"
 	"github.com/leasehold-dev/leasehold/raftstore/state"
@@ -43,6 +45,9 @@ func (c *coordination) Acquire(ctx context.Context, r *pb.AcquireRequest) (*pb.A
 		return nil, err
 	}
 	defer leave()
+	if err := c.mayTouch(ctx, "name", r.GetName(), r.GetName()+"/", r.GetSessionId()); err != nil {
+		return nil, err
+	}
 	p, err := c.queues.Acquire(ctx, queues{c.API}, queue.Request{
 		Name: []byte(r.GetName()), Session: state.SessionID(r.GetSessionId()), Value: r.GetValue(),
 		Slots: int(r.GetSlots()), NoWait: r.GetNoWait(),
@@ -93,6 +98,18 @@ func (c *coordination) acquireError(r *pb.AcquireRequest, err error) error {
 	return err
 }
 
+// mayTouch refuses a name whose keys, which all begin with begin, are not the
+// caller's, and a session that is not.
+func (c *coordination) mayTouch(ctx context.Context, field, value, begin string, session uint64) error {
+	if id := access.FromContext(ctx); !id.Scope.Key([]byte(begin)) {
+		return auth.Denied(id, "%s %q: its keys are under none of your key prefixes", field, shorten(value))
+	}
+	if session == 0 {
+		return nil
+	}
+	return c.mayUse(ctx, session)
+}
+
 func sessionEnded(id uint64) error {
 	return fail(&pb.ErrorDetail{
 		Reason: pb.ReasonExpired, Field: "session_id", Value: strconv.FormatUint(id, 10),
@@ -109,6 +126,9 @@ func (c *coordination) CreateSequential(ctx context.Context, r *pb.CreateSequent
 		if err := checkSessionID(r.GetSessionId()); err != nil {
 			return nil, err
 		}
+	}
+	if err := c.mayTouch(ctx, "prefix", r.GetPrefix(), r.GetPrefix(), r.GetSessionId()); err != nil {
+		return nil, err
 	}
 	if err := c.room(ctx, len(r.GetPrefix())+len(r.GetValue())); err != nil {
 		return nil, err

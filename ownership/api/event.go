@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
+	"github.com/leasehold-dev/leasehold/raftstore/access"
 	"github.com/leasehold-dev/leasehold/raftstore/state"
 )
 
@@ -100,6 +101,12 @@ func (a *events) ListEvents(ctx context.Context, r *pb.ListEventsRequest) (*pb.L
 	if r.GetSinceMs() > 0 {
 		since = a.cfg.Wall().UnixMilli() - r.GetSinceMs()
 	}
+	if r.GetKeyspace() != "" {
+		if err := inScope(access.FromContext(ctx), r.GetKeyspace()); err != nil {
+			return nil, err
+		}
+	}
+	visible := sees(ctx)
 	var found []state.Event
 	var endpoints []string
 	resp := &pb.ListEventsResponse{}
@@ -110,7 +117,7 @@ func (a *events) ListEvents(ctx context.Context, r *pb.ListEventsRequest) (*pb.L
 			if ev.Wall < since {
 				return false
 			}
-			if a.wanted(ev, r) {
+			if a.wanted(ev, r) && visible(a.names.of(ev.Keyspace)) {
 				found = append(found, *ev)
 			}
 			return len(found) < limit
@@ -196,6 +203,12 @@ func (a *events) watch(ctx context.Context, r *pb.WatchEventsRequest, send func(
 		return err
 	}
 	defer beat.Stop()
+	if r.GetKeyspace() != "" {
+		if err := inScope(access.FromContext(ctx), r.GetKeyspace()); err != nil {
+			return err
+		}
+	}
+	visible := sees(ctx)
 	a.cfg.Metrics.EventWatcher(1)
 	defer a.cfg.Metrics.EventWatcher(-1)
 	wake := make(chan struct{}, 1)
@@ -239,7 +252,8 @@ func (a *events) watch(ctx context.Context, r *pb.WatchEventsRequest, send func(
 		after = buf[len(buf)-1].Revision
 		var items []*pb.Event
 		for i := range buf {
-			if r.GetKeyspace() == "" || a.names.of(buf[i].Keyspace) == r.GetKeyspace() {
+			name := a.names.of(buf[i].Keyspace)
+			if (r.GetKeyspace() == "" || name == r.GetKeyspace()) && visible(name) {
 				items = append(items, a.eventOf(&buf[i], endpoints[i]))
 			}
 		}

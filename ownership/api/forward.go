@@ -15,18 +15,13 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
+	"github.com/leasehold-dev/leasehold/ownership/auth"
 	pb "github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
 )
 
-// Metadata keys of the API.
-const (
-	// forwardedKey marks a call that a follower has forwarded: it is not
-	// forwarded again.
-	forwardedKey = "leasehold-forwarded"
-	// ageKey is the header of an answer from this server's own state: how long
-	// ago it last heard from a leader, in ms.
-	ageKey = "leasehold-age-ms"
-)
+// ageKey is the header of an answer from this server's own state: how long ago it
+// last heard from a leader, in ms.
+const ageKey = "leasehold-age-ms"
 
 // method is what forwarding must know of one rpc.
 type method struct {
@@ -36,6 +31,8 @@ type method struct {
 	waits   bool // may last for as long as its caller likes
 	// For the metrics: what the call is about, and read or write.
 	call, kind string
+	// access is the rule of the rpc; nil: it has none, and nobody may call it.
+	access *pb.Access
 }
 
 // localMethods are answered by whichever server is asked.
@@ -95,7 +92,7 @@ func methodTable() (map[string]method, error) {
 				return nil, fmt.Errorf("find message %s: %w", d.Output().FullName(), err)
 			}
 			name := fmt.Sprintf("/%s/%s", services.Get(i).FullName(), d.Name())
-			m := method{in: in, out: out, local: local[name], reads: reads[name], waits: waits[name]}
+			m := method{in: in, out: out, local: local[name], reads: reads[name], waits: waits[name], access: accessOf(d)}
 			m.call, m.kind = callOf(string(services.Get(i).Name()), string(d.Name())), "write"
 			if m.local || m.reads && name != pb.SessionService_KeepAlive_FullMethodName {
 				m.kind = "read"
@@ -114,7 +111,7 @@ func wantsStale(req any) bool {
 
 func isForwarded(ctx context.Context) bool {
 	md, ok := metadata.FromIncomingContext(ctx)
-	return ok && len(md.Get(forwardedKey)) > 0
+	return ok && len(md.Get(auth.ForwardedKey)) > 0
 }
 
 // route finds the connection to the leader for a call that this server cannot
@@ -134,11 +131,7 @@ func (a *API) route(ctx context.Context) (*grpc.ClientConn, context.Context, err
 	if err != nil {
 		return nil, nil, noLeader(fmt.Sprintf("leader %s cannot be dialled at %s: %v", id, addr, err))
 	}
-	out := metadata.Pairs(forwardedKey, "1")
-	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
-		out.Set(fromKey, p.Addr.String())
-	}
-	return conn, metadata.NewOutgoingContext(ctx, out), nil
+	return conn, metadata.NewOutgoingContext(ctx, auth.Forward(ctx)), nil
 }
 
 // forwardUnary sends one call on to the leader.

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/leasehold-dev/leasehold/ownership/auth"
 	pb "github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
 )
 
@@ -83,7 +84,7 @@ func TestStaleAnswersAreLocalAndSayTheirAge(t *testing.T) {
 func TestForwardedCallIsNotForwardedAgain(t *testing.T) {
 	c := startCluster(t, 3)
 	conn := c.follower(t).dialWith(t)
-	ctx := metadata.AppendToOutgoingContext(t.Context(), forwardedKey, "1")
+	ctx := metadata.AppendToOutgoingContext(t.Context(), auth.ForwardedKey, "1")
 	_, err := pb.NewWorkerServiceClient(conn).ListWorkers(ctx, &pb.ListWorkersRequest{})
 	if d := pb.DetailOf(err); status.Code(err) != codes.Unavailable || d.GetReason() != pb.ReasonNotLeader || d.GetLeaderAddr() != c.leader(t).addr {
 		t.Errorf("%v, detail %v", err, d)

@@ -4,21 +4,23 @@ import (
 	"context"
 
 	pb "github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
+	"github.com/leasehold-dev/leasehold/raftstore/access"
 	"github.com/leasehold-dev/leasehold/raftstore/state"
 )
 
 // What whoever shows this server's own state to a person asks for, over and over:
 // the answers of the calls of the same names, on the spot and without the leader.
+// They show everything: whoever passes them on has asked who looks.
 
 // Status is what GetStatus answers.
 func (a *API) Status() *pb.Status {
-	m, _ := (&cluster{API: a}).GetStatus(context.Background(), nil) // it never fails
+	m, _ := (&cluster{API: a}).GetStatus(everybody(), nil) // it never fails
 	return m
 }
 
 // Peers is what ListPeers answers.
 func (a *API) Peers() []*pb.Peer {
-	m, _ := (&cluster{API: a}).ListPeers(context.Background(), nil) // it never fails
+	m, _ := (&cluster{API: a}).ListPeers(everybody(), nil) // it never fails
 	return m.GetItems()
 }
 
@@ -26,13 +28,13 @@ func (a *API) Peers() []*pb.Peer {
 // there while this server leads.
 func (a *API) Workers() (items []*pb.Worker, leading bool) {
 	leading = a.hub.leading()
-	m, _ := (&workers{API: a}).ListWorkers(context.Background(), &pb.ListWorkersRequest{Stale: true}) // a stale one never fails
+	m, _ := (&workers{API: a}).ListWorkers(everybody(), &pb.ListWorkersRequest{Stale: true}) // a stale one never fails
 	return m.GetItems(), leading
 }
 
 // Keyspaces is what a stale ListKeyspaces answers.
 func (a *API) Keyspaces() []*pb.Keyspace {
-	m, _ := (&keyspaces{API: a}).ListKeyspaces(context.Background(), &pb.ListKeyspacesRequest{Stale: true}) // a stale one never fails
+	m, _ := (&keyspaces{API: a}).ListKeyspaces(everybody(), &pb.ListKeyspacesRequest{Stale: true}) // a stale one never fails
 	return m.GetItems()
 }
 
@@ -60,3 +62,6 @@ func (a *API) NewestEvents(after uint64, limit int) (items []*pb.Event, revision
 	}
 	return items, revision
 }
+
+// everybody is the context of a look that is not somebody's call.
+func everybody() context.Context { return access.NewContext(context.Background(), access.Anybody()) }

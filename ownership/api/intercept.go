@@ -14,11 +14,9 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/leasehold-dev/leasehold/ownership/auth"
 	pb "github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
 )
-
-// fromKey carries the caller's own address with a forwarded call.
-const fromKey = "leasehold-from"
 
 // hardLimit times the request limit is what grpc itself cuts off; between the
 // two the caller gets an error with all its details.
@@ -146,10 +144,11 @@ func (a *API) sayAge(ctx context.Context) {
 	_ = grpc.SetHeader(ctx, metadata.Pairs(ageKey, age)) // fails only when the headers are out
 }
 
-// callerAddr is where the caller is, seen through one forwarding.
+// callerAddr is where the caller is, seen through one forwarding. What the metadata
+// says of that has been believed already, or taken away.
 func callerAddr(ctx context.Context) string {
-	if md, ok := metadata.FromIncomingContext(ctx); ok && len(md.Get(forwardedKey)) > 0 {
-		if from := md.Get(fromKey); len(from) > 0 {
+	if md, ok := metadata.FromIncomingContext(ctx); ok && len(md.Get(auth.ForwardedKey)) > 0 {
+		if from := md.Get(auth.FromKey); len(from) > 0 {
 			return strings.ToValidUTF8(shorten(from[0]), "")
 		}
 	}

@@ -113,7 +113,7 @@ func TestJSONCallsWhileThereIsNoLeader(t *testing.T) {
 	good := map[string]int{}
 	const skipped = 5 // methods, see below
 	for _, s := range c.servers {
-		srv := httptest.NewServer(s.api.HTTPHandler())
+		srv := httptest.NewServer(s.guard.HTTP(s.api.HTTPHandler(s.guard)))
 		defer srv.Close()
 		for name := range s.api.methods {
 			switch name {

@@ -85,6 +85,9 @@ func (a *sessions) KeepAlive(ctx context.Context, r *pb.KeepAliveRequest) (*pb.K
 	if err := checkSessionID(r.GetSessionId()); err != nil {
 		return nil, err
 	}
+	if err := a.mayUse(ctx, r.GetSessionId()); err != nil {
+		return nil, err
+	}
 	id := state.SessionID(r.GetSessionId())
 	a.hub.relay(id)
 	if st := a.hub.attached(id); st != nil {

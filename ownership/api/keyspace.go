@@ -113,9 +113,12 @@ func (a *keyspaces) GetKeyspace(ctx context.Context, r *pb.GetKeyspaceRequest) (
 
 func (a *keyspaces) ListKeyspaces(ctx context.Context, r *pb.ListKeyspacesRequest) (*pb.ListKeyspacesResponse, error) {
 	resp := &pb.ListKeyspacesResponse{}
+	visible := sees(ctx)
 	err := a.read(ctx, r.GetStale(), func(s *state.State) {
 		for ks := range s.Keyspaces() {
-			resp.Items = append(resp.Items, keyspaceOf(ks))
+			if visible(ks.Name) {
+				resp.Items = append(resp.Items, keyspaceOf(ks))
+			}
 		}
 	})
 	return resp, err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	pb "github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
+	"github.com/leasehold-dev/leasehold/raftstore/access"
 	"github.com/leasehold-dev/leasehold/raftstore/state"
 )
 
@@ -35,7 +36,10 @@ func (a *sessions) open(ctx context.Context, r *pb.OpenSession) (*stream, error)
 	if err := a.checkOpen(r); err != nil {
 		return nil, err
 	}
-	var err error
+	err := mayOpen(access.FromContext(ctx), r)
+	if err != nil {
+		return nil, err
+	}
 	for range openTries {
 		var incarnation uint64
 		if incarnation, err = a.contest(ctx, r); err != nil {
@@ -50,7 +54,7 @@ func (a *sessions) open(ctx context.Context, r *pb.OpenSession) (*stream, error)
 		return nil, err
 	}
 	st := newStream(a.hub, state.SessionID(r.GetSessionId()), r.GetWorkerId(), callerAddr(ctx), false)
-	st.program = r.GetVersion()
+	st.program, st.by = r.GetVersion(), access.FromContext(ctx)
 	return st, nil
 }
 
@@ -94,7 +98,7 @@ type incumbent struct {
 // the new session may take over.
 func (a *sessions) contest(ctx context.Context, r *pb.OpenSession) (uint64, error) {
 	for {
-		inc, err := a.incumbent(r)
+		inc, err := a.incumbent(access.FromContext(ctx), r)
 		if err != nil {
 			return 0, err
 		}
@@ -125,7 +129,7 @@ func (a *sessions) contest(ctx context.Context, r *pb.OpenSession) (uint64, erro
 	}
 }
 
-func (a *sessions) incumbent(r *pb.OpenSession) (inc incumbent, err error) {
+func (a *sessions) incumbent(id access.Identity, r *pb.OpenSession) (inc incumbent, err error) {
 	a.cfg.Store.View(func(s *state.State) {
 		if err = checkCluster(r.GetClusterId(), s.ClusterID()); err != nil {
 			return
@@ -145,6 +149,9 @@ func (a *sessions) incumbent(r *pb.OpenSession) (inc incumbent, err error) {
 			inc.id, inc.addr, inc.ttl = sess.ID, sess.Addr, sess.TTL
 			inc.live = sess.State == state.SessionLive || sess.State == state.SessionLeaving
 			inc.recent = sess.Deadline-s.Now() > sess.TTL/2
+			if inc.live && !id.MayUse(sess.Owner) {
+				err = foreign(id, "worker_id", r.GetWorkerId()) // nor is it told where that is
+			}
 		}
 	})
 	return inc, err
@@ -163,7 +170,10 @@ func (a *sessions) proposeOpen(ctx context.Context, r *pb.OpenSession, incarnati
 	defer cancel()
 	keyspaces := slices.Clone(r.GetKeyspaces())
 	slices.Sort(keyspaces)
+	var owner string
+	a.cfg.Store.View(func(s *state.State) { owner = s.Owned(access.FromContext(ctx).Owner()) })
 	cmds := []state.Command{&state.OpenSession{
+		Owner:   owner,
 		Session: state.SessionID(r.GetSessionId()), Worker: r.GetWorkerId(), Incarnation: incarnation,
 		Keyspaces: slices.Compact(keyspaces), Endpoint: r.GetEndpoint(), Zone: r.GetZone(), Addr: callerAddr(ctx),
 		Capacity: r.GetCapacity(), Labels: r.GetLabels(), Gossip: r.GetGossip(),

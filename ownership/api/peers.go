@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/leasehold-dev/leasehold/ownership/auth"
 	pb "github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
 	"github.com/leasehold-dev/leasehold/raftstore"
 	"github.com/leasehold-dev/leasehold/raftstore/state"
@@ -88,7 +89,7 @@ func (a *API) passOn(ctx context.Context, addr, method string, req, resp proto.M
 	if err != nil {
 		return err
 	}
-	out := metadata.NewOutgoingContext(ctx, metadata.Pairs(forwardedKey, "1", fromKey, callerAddr(ctx)))
+	out := metadata.NewOutgoingContext(ctx, auth.Forward(ctx))
 	var reached peer.Peer
 	if err := conn.Invoke(out, method, req, resp, grpc.Peer(&reached)); err != nil {
 		return a.forwardError(err, reached.Addr == nil)

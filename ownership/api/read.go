@@ -37,6 +37,10 @@ func (st *stream) handle(r *pb.AttachRequest) error {
 			st.reply(joinRefused(r.Join, err))
 			return nil
 		}
+		if err := inScope(st.by, r.Join.GetKeyspace()); err != nil {
+			st.reply(joinRefused(r.Join, err))
+			return nil
+		}
 		st.push(op{join: r.Join})
 	case *pb.AttachRequest_Leave:
 		st.push(op{leave: r.Leave})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	pb "github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
+	"github.com/leasehold-dev/leasehold/raftstore/access"
 	"github.com/leasehold-dev/leasehold/raftstore/state"
 )
 
@@ -126,14 +127,19 @@ func (a *sessions) resume(ctx context.Context, r *pb.ResumeSession) (*stream, er
 	if err := checkText("version", r.GetVersion(), state.MaxTextLen); err != nil {
 		return nil, err
 	}
+	by := access.FromContext(ctx)
+	if err := mayBe(by, r.GetWorkerId()); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.CallTimeout)
 	defer cancel()
 	id := state.SessionID(r.GetSessionId())
+	may := true
 	var cluster, owner, why string
 	err := a.cfg.Store.Read(ctx, func(s *state.State) {
 		cluster = s.ClusterID()
 		if sess, ok := s.Session(id); ok {
-			owner = sess.Worker
+			owner, may = sess.Worker, by.MayUse(sess.Owner)
 		} else {
 			why = goneBecause(s, r.GetWorkerId())
 		}
@@ -144,8 +150,11 @@ func (a *sessions) resume(ctx context.Context, r *pb.ResumeSession) (*stream, er
 	if err := checkCluster(r.GetClusterId(), cluster); err != nil {
 		return nil, err
 	}
+	if !may {
+		return nil, foreign(by, "session_id", formatID(r.GetSessionId()))
+	}
 	st := newStream(a.hub, id, r.GetWorkerId(), callerAddr(ctx), true)
-	st.program = r.GetVersion()
+	st.program, st.by = r.GetVersion(), by
 	if why != "" {
 		st.closed, st.gone = closedDetail(why, r.GetWorkerId()), true
 		return st, nil

@@ -6,6 +6,7 @@ import (
 
 	pb "github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
 	"github.com/leasehold-dev/leasehold/raftstore"
+	"github.com/leasehold-dev/leasehold/raftstore/access"
 	"github.com/leasehold-dev/leasehold/raftstore/state"
 )
 
@@ -21,11 +22,12 @@ type stream struct {
 	id      state.SessionID
 	worker  string
 	addr    string
-	program string        // version of the worker's program; set before attach
-	term    uint64        // set by attach
-	wake    chan struct{} // capacity 1: there is something to send
-	done    chan struct{} // closed when the handler returns
-	slots   chan struct{} // one per command of the worker that waits
+	program string          // version of the worker's program; set before attach
+	by      access.Identity // whose stream it is; set before attach
+	term    uint64          // set by attach
+	wake    chan struct{}   // capacity 1: there is something to send
+	done    chan struct{}   // closed when the handler returns
+	slots   chan struct{}   // one per command of the worker that waits
 	renewed func(raftstore.KeepAlive, error)
 	resumed bool
 	// Of the writer alone.

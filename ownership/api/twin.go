@@ -13,28 +13,36 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/leasehold-dev/leasehold/ownership/auth"
 	pb "github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
 	"github.com/leasehold-dev/leasehold/ownership/leaseholdv1/leaseholdv1connect"
 )
 
+// way is what a call over HTTP goes through before it is one of the API's.
+type way struct {
+	api   *API
+	guard *auth.Auth
+}
+
 // twin serves every call as JSON over HTTP. A call takes the same way as one
-// over gRPC, in this process: the interceptor with its limits, forwarding and
-// error table, then the same methods.
-func (a *API) twin() http.Handler {
+// over gRPC, in this process: the rules, the interceptor with its limits,
+// forwarding and error table, then the same methods.
+func (a *API) twin(guard *auth.Auth) http.Handler {
+	w := way{a, guard}
 	opts := []connect.HandlerOption{
 		connect.WithReadMaxBytes(hardLimit * a.cfg.MaxRequestBytes),
 		connect.WithCodec(jsonCodec{}),
 	}
 	mux := http.NewServeMux()
-	mux.Handle(leaseholdv1connect.NewClusterServiceHandler(clusterTwin{&cluster{API: a}}, opts...))
-	mux.Handle(leaseholdv1connect.NewKeyspaceServiceHandler(keyspaceTwin{&keyspaces{API: a}}, opts...))
-	mux.Handle(leaseholdv1connect.NewPartitionServiceHandler(partitionTwin{&partitions{API: a}}, opts...))
-	mux.Handle(leaseholdv1connect.NewWorkerServiceHandler(workerTwin{&workers{API: a}}, opts...))
-	mux.Handle(leaseholdv1connect.NewEventServiceHandler(eventTwin{&events{API: a}}, opts...))
-	mux.Handle(leaseholdv1connect.NewSessionServiceHandler(sessionTwin{&sessions{API: a}}, opts...))
-	mux.Handle(leaseholdv1connect.NewCoordinationServiceHandler(coordinationTwin{&coordination{API: a}}, opts...))
-	mux.Handle(leaseholdv1connect.NewRingServiceHandler(ringTwin{&rings{API: a}}, opts...))
-	mux.Handle(leaseholdv1connect.NewCredentialServiceHandler(credentialTwin{&credentials{API: a}}, opts...))
+	mux.Handle(leaseholdv1connect.NewClusterServiceHandler(clusterTwin{&cluster{API: a}, w}, opts...))
+	mux.Handle(leaseholdv1connect.NewKeyspaceServiceHandler(keyspaceTwin{&keyspaces{API: a}, w}, opts...))
+	mux.Handle(leaseholdv1connect.NewPartitionServiceHandler(partitionTwin{&partitions{API: a}, w}, opts...))
+	mux.Handle(leaseholdv1connect.NewWorkerServiceHandler(workerTwin{&workers{API: a}, w}, opts...))
+	mux.Handle(leaseholdv1connect.NewEventServiceHandler(eventTwin{&events{API: a}, w}, opts...))
+	mux.Handle(leaseholdv1connect.NewSessionServiceHandler(sessionTwin{&sessions{API: a}, w}, opts...))
+	mux.Handle(leaseholdv1connect.NewCoordinationServiceHandler(coordinationTwin{&coordination{API: a}, w}, opts...))
+	mux.Handle(leaseholdv1connect.NewRingServiceHandler(ringTwin{&rings{API: a}, w}, opts...))
+	mux.Handle(leaseholdv1connect.NewCredentialServiceHandler(credentialTwin{&credentials{API: a}, w}, opts...))
 	// Over HTTP/1.1 connect would refuse a stream in both directions without a
 	// word about why.
 	refuse := connect.NewErrorWriter(opts...)
@@ -99,10 +107,12 @@ func inProcess(ctx context.Context, name string) context.Context {
 }
 
 // call runs a unary method the way gRPC would.
-func call[Req, Resp any](ctx context.Context, a *API, name string, req *Req, do func(context.Context, *Req) (*Resp, error)) (*Resp, error) {
+func call[Req, Resp any](ctx context.Context, w way, name string, req *Req, do func(context.Context, *Req) (*Resp, error)) (*Resp, error) {
 	info := &grpc.UnaryServerInfo{FullMethod: name}
-	resp, err := a.interceptUnary(inProcess(ctx, name), req, info, func(ctx context.Context, req any) (any, error) {
-		return do(ctx, req.(*Req))
+	resp, err := w.guard.Unary(inProcess(ctx, name), req, info, func(ctx context.Context, req any) (any, error) {
+		return w.api.interceptUnary(ctx, req, info, func(ctx context.Context, req any) (any, error) {
+			return do(ctx, req.(*Req))
+		})
 	})
 	if err != nil {
 		return nil, toConnect(err)

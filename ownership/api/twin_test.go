@@ -18,7 +18,7 @@ import (
 
 func post(t *testing.T, s *server, method, body string) (int, http.Header, map[string]any) {
 	t.Helper()
-	srv := httptest.NewServer(s.api.HTTPHandler())
+	srv := httptest.NewServer(s.guard.HTTP(s.api.HTTPHandler(s.guard)))
 	defer srv.Close()
 	resp, err := srv.Client().Post(srv.URL+method, "application/json", strings.NewReader(body))
 	if err != nil {
@@ -89,7 +89,7 @@ func TestErrorsAsJSONHaveTheirDetails(t *testing.T) {
 func TestWatchOverHTTP(t *testing.T) {
 	c := startCluster(t, 1)
 	s := c.leader(t)
-	srv := httptest.NewServer(s.api.HTTPHandler())
+	srv := httptest.NewServer(s.guard.HTTP(s.api.HTTPHandler(s.guard)))
 	defer srv.Close()
 	client := leaseholdv1connect.NewEventServiceClient(srv.Client(), srv.URL)
 	stream, err := client.WatchEvents(t.Context(), &pb.WatchEventsRequest{AfterRevision: 1})
@@ -111,7 +111,7 @@ func TestWatchOverHTTP(t *testing.T) {
 func TestEveryMethodHasItsTwin(t *testing.T) {
 	c := startCluster(t, 1)
 	s := c.leader(t)
-	srv := httptest.NewServer(s.api.HTTPHandler())
+	srv := httptest.NewServer(s.guard.HTTP(s.api.HTTPHandler(s.guard)))
 	defer srv.Close()
 	for name, m := range s.api.methods {
 		resp, err := srv.Client().Post(srv.URL+name, "application/json", strings.NewReader("{}"))

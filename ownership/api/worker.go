@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"slices"
 
 	pb "github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
 	"github.com/leasehold-dev/leasehold/raftstore/state"
@@ -16,15 +17,16 @@ type workers struct {
 
 func (a *workers) ListWorkers(ctx context.Context, r *pb.ListWorkersRequest) (*pb.ListWorkersResponse, error) {
 	resp := &pb.ListWorkersResponse{}
+	visible := sees(ctx)
 	err := a.read(ctx, r.GetStale(), func(s *state.State) {
 		for w := range s.Workers() {
-			resp.Items = append(resp.Items, workerOf(s, w))
+			resp.Items = addVisible(resp.Items, workerOf(s, w), visible)
 		}
 		// Sessions that are not their worker's present one any more, and still
 		// hold what nobody else may have.
 		for sess := range s.Sessions() {
 			if w, ok := s.Worker(sess.Worker); ok && w.Session != sess.ID {
-				resp.Items = append(resp.Items, sessionOf(s, sess))
+				resp.Items = addVisible(resp.Items, sessionOf(s, sess), visible)
 			}
 		}
 	})
@@ -35,6 +37,16 @@ func (a *workers) ListWorkers(ctx context.Context, r *pb.ListWorkersRequest) (*p
 		a.addLive(m)
 	}
 	return resp, nil
+}
+
+// addVisible appends a worker with those of its keyspaces that the caller may see,
+// unless there are none. One that is gone is nobody's but those who see everything.
+func addVisible(items []*pb.Worker, m *pb.Worker, visible func(keyspace string) bool) []*pb.Worker {
+	m.Keyspaces = slices.DeleteFunc(m.Keyspaces, func(name string) bool { return !visible(name) })
+	if len(m.Keyspaces) == 0 && !visible("") {
+		return items
+	}
+	return append(items, m)
 }
 
 func (a *workers) DrainWorker(ctx context.Context, r *pb.DrainWorkerRequest) (*pb.Worker, error) {

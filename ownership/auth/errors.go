@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	pb "github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
 	"github.com/leasehold-dev/leasehold/ownership/pki"
@@ -29,6 +30,9 @@ type failure struct {
 }
 
 func (f *failure) Error() string { return f.message }
+
+// GRPCStatus makes a failure that comes out of a handler the status that it is.
+func (f *failure) GRPCStatus() *status.Status { return status.Convert(f.status()) }
 
 func (f *failure) status() error {
 	return pb.StatusError(codes.Unauthenticated, &pb.ErrorDetail{Reason: pb.ReasonUnauthenticated, Message: f.message})

@@ -199,7 +199,9 @@ func strip(ctx context.Context, believed bool) context.Context {
 // Forward is the metadata of a call that is handed on to another server.
 func Forward(ctx context.Context) metadata.MD {
 	md := metadata.Pairs(ForwardedKey, "1")
-	if from := addrOf(ctx); from != "" {
+	if from := metadata.ValueFromIncomingContext(ctx, FromKey); len(from) > 0 {
+		md.Set(FromKey, from...) // handed on to this server, too, and believed
+	} else if from := addrOf(ctx); from != "" {
 		md.Set(FromKey, from)
 	}
 	if id := access.FromContext(ctx); id.Source != access.Open && id.Role != 0 {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leasehold-dev/leasehold/ownership/api"
+	"github.com/leasehold-dev/leasehold/ownership/auth"
 	"github.com/leasehold-dev/leasehold/ownership/controller"
 	"github.com/leasehold-dev/leasehold/raftstore"
 	"github.com/leasehold-dev/leasehold/raftstore/state"
@@ -167,7 +168,7 @@ func (w *world) call(t tester, method string, req map[string]any, answer any) {
 	r := httptest.NewRequest(http.MethodPost, "/leasehold.v1."+method, bytes.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
 	out := httptest.NewRecorder()
-	w.api.HTTPHandler().ServeHTTP(out, r)
+	w.api.HTTPHandler(auth.Open(w.api)).ServeHTTP(out, r)
 	if out.Code != http.StatusOK {
 		t.Fatalf("%s: %d %s", method, out.Code, out.Body)
 	}

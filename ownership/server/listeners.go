@@ -20,6 +20,7 @@ import (
 
 	"github.com/leasehold-dev/leasehold/metrics"
 	"github.com/leasehold-dev/leasehold/ownership/api"
+	"github.com/leasehold-dev/leasehold/ownership/auth"
 	"github.com/leasehold-dev/leasehold/ownership/console"
 	"github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
 	"github.com/leasehold-dev/leasehold/raftstore/etcdapi"
@@ -28,8 +29,8 @@ import (
 // healthServices are reported one by one; the empty name is the whole.
 var healthServices = []string{"", leaseholdv1.SessionService_ServiceDesc.ServiceName, leaseholdv1.KeyspaceService_ServiceDesc.ServiceName}
 
-func newGRPC(a *api.API, etcd *etcdapi.API) (*grpc.Server, *health.Server) {
-	g := grpc.NewServer(a.ServerOptions()...)
+func newGRPC(guard *auth.Auth, a *api.API, etcd *etcdapi.API) (*grpc.Server, *health.Server) {
+	g := grpc.NewServer(append(guard.ServerOptions(), a.ServerOptions()...)...)
 	a.Register(g)
 	etcd.Register(g)
 	h := health.NewServer()
@@ -77,9 +78,9 @@ func (s *Server) newHTTP() *http.Server {
 	for _, path := range []string{"/v3/", "/health", "/version"} {
 		mux.Handle(path, s.etcd.HTTPHandler())
 	}
-	mux.Handle("/", s.api.HTTPHandler())
+	mux.Handle("/", s.api.HTTPHandler(s.auth))
 	return &http.Server{
-		Handler:           s.guarded(mux),
+		Handler:           s.guarded(s.auth.HTTP(mux)),
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,

@@ -22,6 +22,7 @@ import (
 	"github.com/leasehold-dev/leasehold/metrics"
 	"github.com/leasehold-dev/leasehold/ownership/api"
 	"github.com/leasehold-dev/leasehold/ownership/audit"
+	"github.com/leasehold-dev/leasehold/ownership/auth"
 	"github.com/leasehold-dev/leasehold/ownership/console"
 	"github.com/leasehold-dev/leasehold/ownership/controller"
 	"github.com/leasehold-dev/leasehold/raftstore"
@@ -54,6 +55,7 @@ type Server struct {
 	etcd       *etcdapi.API
 	queues     *queue.Queues    // of both APIs
 	console    *console.Console // nil: off
+	auth       *auth.Auth
 
 	// adminListener is nil unless profiles are asked for.
 	grpcListener, httpListener, adminListener net.Listener
@@ -274,7 +276,8 @@ func (s *Server) openOwnership() (err error) {
 	if err := s.openConsole(); err != nil {
 		return err
 	}
-	s.grpc, s.health = newGRPC(s.api, s.etcd)
+	s.openAuth()
+	s.grpc, s.health = newGRPC(s.auth, s.api, s.etcd)
 	s.http = s.newHTTP()
 	return nil
 }
