@@ -94,6 +94,13 @@ func waitsFor(s *leaseholdv1.Status) string {
 	return ""
 }
 
+func tlsText(on bool) string {
+	if on {
+		return "on, callers are asked who they are"
+	}
+	return "off, everybody may do everything"
+}
+
 func printStatus(e env, s *leaseholdv1.Status) error {
 	if e.json() {
 		return printMessage(e.stdout, s)
@@ -114,6 +121,7 @@ func printStatus(e env, s *leaseholdv1.Status) error {
 		"term", number(s.GetTerm()),
 		"answered by", fmt.Sprintf("%s (%s, version %s)", s.GetServerId(), cell(s.GetRaftState()), cell(s.GetVersion())),
 		"ready", ready,
+		"tls", tlsText(s.GetTls()),
 		"age", ageText(s.GetAgeMs()),
 		"log", fmt.Sprintf("applied %d, committed %d, events up to %d", s.GetAppliedIndex(), s.GetCommitIndex(), s.GetRevision()),
 		"last token", tokenText(s.GetLastToken()),

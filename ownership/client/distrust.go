@@ -149,6 +149,21 @@ func (c *Client) Refusal(err error) *leaseholdv1.ErrorDetail {
 	return nil
 }
 
+// Explain gives the error of a connection made by Open its meaning, as those of
+// the Client's own calls have it.
+func (c *Client) Explain(err error) error {
+	if d := c.distrust(err); d != Trusted {
+		return &explained{ServerError{Err: err, Distrust: d}}
+	}
+	return err
+}
+
+// explained is the error of a connection with its meaning.
+type explained struct{ ServerError }
+
+func (e *explained) Error() string { return e.plain() }
+func (e *explained) Unwrap() error { return e.Err }
+
 // failures of the servers that an error is about.
 func (c *Client) failures(err error) []ServerError {
 	var u *UnreachableError

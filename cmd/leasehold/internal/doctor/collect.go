@@ -163,9 +163,12 @@ func (c *collector) look(ctx context.Context, addr string) (look Look) {
 	}
 	cl := pb.NewClusterServiceClient(conn)
 	if look.Status, look.Err = cl.GetStatus(ctx, &pb.GetStatusRequest{}); look.Err != nil {
+		if !refused(look.Err) { // what a connection says needs its meaning
+			look.Err = c.Client.Explain(look.Err)
+		}
 		return look
 	}
-	if look.Peers, err = cl.ListPeers(ctx, &pb.ListPeersRequest{}); err != nil {
+	if look.Peers, look.PeersErr = cl.ListPeers(ctx, &pb.ListPeersRequest{}); look.PeersErr != nil {
 		look.Peers = nil // the status is worth having
 	}
 	for range samples {
@@ -173,6 +176,7 @@ func (c *collector) look(ctx context.Context, addr string) (look Look) {
 		h, err := cl.GetHealth(ctx, &pb.GetHealthRequest{})
 		b.Received = c.Clock.Now()
 		if err != nil {
+			look.HealthErr = err
 			break
 		}
 		if look.Health == nil || b.Received-b.Sent < look.Clock.Received-look.Clock.Sent {

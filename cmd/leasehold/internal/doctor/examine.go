@@ -47,7 +47,10 @@ func Examine(f *Facts) []*pb.Finding {
 		e.fsync(s)
 		e.log(s)
 		e.process(s)
+		e.certificates(s)
 	}
+	e.plaintext()
+	e.unseen()
 	e.backup()
 	e.keys()
 	e.gossip()
@@ -74,6 +77,15 @@ func Worst(all []*pb.Finding) string {
 // nobody is said when no server answers at all.
 func (e *exam) nobody() {
 	for _, s := range e.Servers {
+		if refused(s.Second.Err) {
+			e.find(&pb.Finding{
+				Severity: Critical, Code: "not_allowed", Subject: "server " + s.name(),
+				What: "the server does not let this command in", Evidence: errText(s.Second.Err),
+				Why:  "it answers, but nothing can be said about the cluster",
+				Next: "call it as a reader or operator: --tls-cert-file and --tls-key-file, or --credential-file",
+			})
+			continue
+		}
 		e.find(&pb.Finding{
 			Severity: Critical, Code: "server_unreachable", Subject: "server " + s.name(),
 			What: "no answer from " + s.Addr, Evidence: errText(s.Second.Err),

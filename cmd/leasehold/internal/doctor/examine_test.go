@@ -7,10 +7,20 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
 )
+
+var errDenied = pb.StatusError(codes.PermissionDenied, &pb.ErrorDetail{Reason: pb.ReasonDenied, Message: "GetHealth wants the role reader or operator"})
+
+// certificate changes when one of a server's certificates runs out.
+func certificate(id string, i int, left time.Duration) func(*Facts) {
+	return health(id, func(h *pb.ServerHealth) {
+		h.Certificates[i].NotAfter = timestamppb.New(h.GetWallClock().AsTime().Add(left))
+	})
+}
 
 // Each finding has a history that has it and one, close by, that has not.
 func TestFindings(t *testing.T) {
@@ -51,6 +61,35 @@ func TestFindings(t *testing.T) {
 			has: health("s2", func(h *pb.ServerHealth) { h.LeaderChanges = 3 }),
 			hasNot: func(f *Facts) {
 				f.each(func(s *Server) { s.First.Health.LeaderChanges, s.Second.Health.LeaderChanges = 9, 9 })
+			}},
+		{code: "certificate_expiring", severity: Warning, says: []string{"leasehold://prod/server/s2 in /pki/s2.pem until 2026-03-14", "tls issue --renew s2"},
+			has:    certificate("s2", 0, 13*24*time.Hour),
+			hasNot: certificate("s2", 0, 15*24*time.Hour)},
+		{code: "certificate_expiring", severity: Warning, says: []string{"an authority", "CN=ca"},
+			has:    certificate("s2", 1, 59*24*time.Hour),
+			hasNot: certificate("s2", 1, 61*24*time.Hour)},
+		{code: "certificate_expired", severity: Critical, says: []string{"the server's certificate has run out", "since then"},
+			has:    certificate("s2", 0, -time.Minute),
+			hasNot: certificate("s2", 0, time.Minute)},
+		{code: "plaintext", severity: Notice, says: []string{"s3 at 10.0.0.3:7400"},
+			has: func(f *Facts) { f.byID("s3").Second.Status.Tls = false },
+			hasNot: func(f *Facts) {
+				f.each(func(s *Server) {
+					s.Second.Status.Tls = false
+					for _, p := range s.Second.Peers.GetItems() {
+						p.GrpcAddr = "127.0.0.1:7400"
+					}
+				})
+			}},
+		{code: "not_allowed", severity: Warning, says: []string{"disks, clocks and certificates, keyspaces", "wants the role reader"},
+			has: func(f *Facts) {
+				f.byID("s2").Second.Health, f.byID("s2").Second.HealthErr, f.ListsError = nil, errDenied, errDenied
+			},
+			hasNot: func(f *Facts) { f.ListsError = errors.New("deadline") }},
+		{code: "not_allowed", severity: Critical, says: []string{"server s1", "--credential-file"},
+			has: func(f *Facts) { f.each(func(s *Server) { s.Second = Look{Err: errDenied} }) },
+			hasNot: func(f *Facts) {
+				f.each(func(s *Server) { s.Second = Look{Err: errors.New("refused")} })
 			}},
 		{code: "server_dead", severity: Warning, says: []string{"server s3", "leasehold raft remove s3", "dead for 12s", "refused"},
 			has:    func(f *Facts) { f.down("s3", "dead", 30*time.Second) },

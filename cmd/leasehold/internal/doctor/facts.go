@@ -41,6 +41,8 @@ type Look struct {
 	Err    error // of the status; then nothing else is there
 	Status *pb.Status
 	Peers  *pb.ListPeersResponse
+	// PeersErr and HealthErr are why those are nil, if the server has said so.
+	PeersErr, HealthErr error
 	// Health is nil when the server does not know the call or did not answer it.
 	Health *pb.ServerHealth
 	// Clock is when Health was asked for, on the clocks of who asks: the

@@ -25,6 +25,10 @@ func healthy() *Facts {
 				FsyncCount: 1000, FsyncP50Ms: 1, FsyncP99Ms: 5, FsyncMaxMs: 20,
 				LogFirstIndex: 1, LogLastIndex: 1000, SnapshotIndex: 900, SnapshotAgeMs: 600 * second,
 				OpenFiles: 50, MaxOpenFiles: 65536, LeaderChanges: 1, Goroutines: 100,
+				Certificates: []*pb.CertificateInfo{
+					{Use: "server", Subject: "leasehold://prod/server/" + id, File: "/pki/" + id + ".pem", NotAfter: timestamppb.New(wall.AddDate(0, 0, 15))},
+					{Use: "authority", Subject: "CN=ca", File: "/pki/ca.pem", NotAfter: timestamppb.New(wall.AddDate(0, 0, 61))},
+				},
 			}
 			for _, other := range []string{"s1", "s2", "s3"} {
 				h.Gossip = append(h.Gossip, &pb.GossipView{Role: "server", Id: other, Status: "alive", SinceMs: 3000 * second})
@@ -36,7 +40,7 @@ func healthy() *Facts {
 			return Look{
 				Status: &pb.Status{
 					ClusterId: "c0ffee", ServerId: id, LeaderId: "s1", Term: 7, Ready: true, HasState: true, RaftState: state, Version: "1.0.0",
-					AppliedIndex: 1000, CommitIndex: 1000, ElectionTimeoutMs: 500, FeatureLevel: 1, MaxFeatureLevel: 1,
+					AppliedIndex: 1000, CommitIndex: 1000, ElectionTimeoutMs: 500, FeatureLevel: 1, MaxFeatureLevel: 1, Tls: true,
 				},
 				Peers:  &pb.ListPeersResponse{},
 				Health: h,
