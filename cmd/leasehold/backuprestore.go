@@ -37,7 +37,9 @@ and which workers are drained. Tokens and event revisions are raised above all
 that the old cluster can have given out since, by the wall clock, which must be
 right. Sessions and leases are dropped: workers of the old cluster that find the
 new one join it, and get nothing strict before leases of before can be believed in
-no longer. Fenced keyspaces are granted at once.
+no longer. Fenced keyspaces are granted at once. Credentials come back as the backup
+has them, also those that were revoked since; the keys of gossip do not: the new
+cluster begins with the file that its servers are given.
 
 All servers of the old cluster must be stopped for good: two clusters that grant
 the same partitions exclude each other at guarded resources only.`,
@@ -88,6 +90,7 @@ type restored struct {
 	LastToken    uint64 `json:"last_token,string"`
 	Revision     uint64 `json:"revision,string"`
 	StrictHoldMs int64  `json:"strict_hold_ms,string"`
+	Credentials  int    `json:"credentials"`
 }
 
 func (r *restoreFlags) run(ctx context.Context, e env, file string) error {
@@ -122,6 +125,7 @@ func (r *restoreFlags) run(ctx context.Context, e env, file string) error {
 	out := restored{
 		backupResult: *res, ClusterID: s.ClusterID(), ServerID: self.ID, StoreID: self.Store, RaftAddr: self.RaftAddr,
 		LastToken: uint64(s.LastToken()), Revision: s.Revision(), StrictHoldMs: s.StrictHold().Milliseconds(),
+		Credentials: s.CredentialCount(),
 	}
 	out.DataDir = r.dir
 	return r.report(e, &out)
@@ -159,7 +163,7 @@ func (r *restoreFlags) report(e env, out *restored) error {
 	if err != nil {
 		abs = r.dir
 	}
-	return e.say(`restored %s into %s: new cluster %s, server %s
+	err = e.say(`restored %s into %s: new cluster %s, server %s
 tokens go on above %d, revisions at %d; nothing strict is granted for %s after it has started
 
 next, when no server of cluster %s runs any more:
@@ -169,4 +173,17 @@ next, when no server of cluster %s runs any more:
   leasehold status --wait`,
 		out.File, abs, out.ClusterID, out.ServerID, out.LastToken, out.Revision, shortDuration(time.Duration(out.StrictHoldMs)*time.Millisecond),
 		out.Manifest.ClusterID, out.ServerID, abs, out.RaftAddr)
+	if err != nil || out.Credentials == 0 {
+		return err
+	}
+	return e.say(`
+%s valid again, also what was revoked after the backup was made: look, and revoke that
+  leasehold credential ls`, credentialsAre(out.Credentials))
+}
+
+func credentialsAre(n int) string {
+	if n == 1 {
+		return "1 credential is"
+	}
+	return fmt.Sprintf("%d credentials are", n)
 }

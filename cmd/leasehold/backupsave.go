@@ -28,6 +28,9 @@ is read, whichever server is asked. Every block is checked as it comes; the file
 appears under its name when all of it is on disk, so a backup that was broken
 off leaves none.
 
+A backup holds secrets, the hashes of credentials and the keys of gossip. Its file is
+for its owner alone to read; keep copies as you keep keys.
+
 With --data-dir the backup is made of a stopped server's data directory, for a
 cluster that has lost its majority for good: the newest snapshot that can be read
 and every log entry after it. Of several survivors save the one that has more, see

@@ -34,6 +34,7 @@ func commandGroups(e env) []commandGroup {
 			newClusterCommand(e),
 			newRaftCommand(e),
 			newTLSCommand(e),
+			newCredentialCommand(e),
 			newBackupCommand(e),
 			newAuditCommand(e),
 		}},

@@ -171,6 +171,11 @@ func TestRestoreEventStaysInItsColumns(t *testing.T) {
 	if line != want {
 		t.Errorf("got  %q\nwant %q", line, want)
 	}
+	line = eventText(&leaseholdv1.Event{Kind: "credential_revoke", From: "abc123abc123", Worker: "ci", Index: 15})
+	want = strings.TrimRight(fmt.Sprintf(eventLine, "", "credential_revoke", "-", "ci (abc123abc123)", "-", "-", "15"), " ")
+	if line != want {
+		t.Errorf("got  %q\nwant %q", line, want)
+	}
 	line = eventText(&leaseholdv1.Event{Kind: "grant", From: "w1", Worker: "w2"})
 	if !strings.Contains(line, "w1 → w2 ") {
 		t.Errorf("a move: %q", line)

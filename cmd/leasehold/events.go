@@ -238,6 +238,9 @@ func eventText(ev *leaseholdv1.Event) string {
 		where = fmt.Sprintf("%s/%d", where, ev.GetPartition())
 	}
 	who := eventWho(ev)
+	if strings.HasPrefix(ev.GetKind(), "credential_") {
+		who = fmt.Sprintf("%s (%s)", ev.GetWorker(), ev.GetFrom())
+	}
 	if ev.GetFrom() != "" && who == "" { // the cluster that was restored; -o json has all of its id
 		who = "of cluster " + cut(ev.GetFrom(), 12)
 	}

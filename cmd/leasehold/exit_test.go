@@ -96,7 +96,8 @@ func TestExitCodes(t *testing.T) {
 		"keyspace create a --partitions -1", "cluster init --expect 5000000000", "backup verify", "audit verify", "server --bootstrap-expect x", "keyspace create a --partitions many", "keyspace create a --takeover maybe", "keyspace set a",
 		"partitions show orders", "partitions show orders x", "partitions show orders -- -1", "partitions show orders 99999999999", "partitions move orders 1",
 		"locate orders", "locate orders --hex xyz", "events --partition 3", "status -o yaml", "status --timeout 5", "status --server a:0",
-		"keyspace rm orders", "workers evict w2", "completion tcsh", "server", "dev --workers -1", "dev --workers 1000", "status --config /does/not/exist",
+		"keyspace rm orders", "workers evict w2", "credential revoke ci", "credential create ci", "credential create ci --role server",
+		"credential create ci --role boss", "credential create ci --role reader --ttl 0s", "credential create ci --role reader --ttl 5", "completion tcsh", "server", "dev --workers -1", "dev --workers 1000", "status --config /does/not/exist",
 	} {
 		_, errOut := p.cli().want(t, exitUsage, strings.Fields(line)...)
 		if !strings.Contains(errOut, "\n  next: ") || strings.Contains(errOut, "strconv") {

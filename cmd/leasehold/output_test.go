@@ -59,6 +59,7 @@ func TestOutput(t *testing.T) {
 			"locate orders key", "ring show orders", "ring simulate orders --add w9:1 --remove w2", "workers ls", "workers drain w2", "workers undrain w2", "workers evict w2 --yes",
 			"events", "cluster init --expect 3", "raft peers", "raft add s4 --grpc-addr 10.0.0.4:7400", "raft promote s4",
 			"raft remove s2 --yes", "raft transfer", "raft transfer s3",
+			"credential create ci --role worker --keyspace orders --key-prefix /app/ --ttl 720h", "credential ls", "credential revoke ci --yes",
 		} {
 			args := append(strings.Fields(line), "-o", format)
 			out, errOut := p.cli().want(t, exitOK, args...)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
+	"github.com/leasehold-dev/leasehold/raftstore/access"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
@@ -24,6 +25,7 @@ type peer struct {
 	leaseholdv1.UnimplementedWorkerServiceServer
 	leaseholdv1.UnimplementedEventServiceServer
 	leaseholdv1.UnimplementedRingServiceServer
+	leaseholdv1.UnimplementedCredentialServiceServer
 
 	addr string
 
@@ -56,6 +58,7 @@ func newPeer(t testing.TB, opts ...grpc.ServerOption) *peer {
 	leaseholdv1.RegisterWorkerServiceServer(srv, p)
 	leaseholdv1.RegisterEventServiceServer(srv, p)
 	leaseholdv1.RegisterRingServiceServer(srv, p)
+	leaseholdv1.RegisterCredentialServiceServer(srv, p)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -129,6 +132,31 @@ func (p *peer) TransferLeadership(_ context.Context, r *leaseholdv1.TransferLead
 		id = "s2"
 	}
 	return &leaseholdv1.TransferLeadershipResponse{LeaderId: id}, p.ask(r)
+}
+
+func ci() *leaseholdv1.Credential {
+	return &leaseholdv1.Credential{
+		Id: "abc123abc123", Name: "ci", Role: leaseholdv1.Role_ROLE_WORKER, Keyspaces: []string{"orders", "pay-*"}, KeyPrefixes: []string{"/app/"},
+		Created: timestamppb.New(time.Unix(1_700_000_000, 0)), Expires: timestamppb.New(time.Unix(4_000_000_000, 0)), CreatedBy: "operator/root (certificate 1f)",
+	}
+}
+
+func (p *peer) CreateCredential(_ context.Context, r *leaseholdv1.CreateCredentialRequest) (*leaseholdv1.CreateCredentialResponse, error) {
+	return &leaseholdv1.CreateCredentialResponse{Credential: ci(), Token: access.Token("abc123abc123", make([]byte, access.SecretLen))}, p.ask(r)
+}
+
+func (p *peer) ListCredentials(_ context.Context, r *leaseholdv1.ListCredentialsRequest) (*leaseholdv1.ListCredentialsResponse, error) {
+	return &leaseholdv1.ListCredentialsResponse{Items: []*leaseholdv1.Credential{ci(), {
+		Id: "zzz999zzz999", Name: "on-call", Role: leaseholdv1.Role_ROLE_OPERATOR, Keyspaces: []string{"*"}, KeyPrefixes: []string{""},
+		Created: timestamppb.New(time.Unix(1_600_000_000, 0)), Expires: timestamppb.New(time.Unix(1_600_043_200, 0)), CreatedBy: "anybody",
+	}, {
+		Id: "aaa000aaa000", Name: "shop", Role: leaseholdv1.Role_ROLE_READER, Keyspaces: []string{"shop"},
+		Created: timestamppb.New(time.Unix(1_600_000_000, 0)), CreatedBy: "anybody",
+	}}}, p.ask(r)
+}
+
+func (p *peer) RevokeCredential(_ context.Context, r *leaseholdv1.RevokeCredentialRequest) (*leaseholdv1.RevokeCredentialResponse, error) {
+	return &leaseholdv1.RevokeCredentialResponse{Credential: ci(), Sessions: 2}, p.ask(r)
 }
 
 func orders() *leaseholdv1.Keyspace {

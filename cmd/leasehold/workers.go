@@ -41,11 +41,11 @@ func newWorkersListCommand(e env) *cobra.Command {
 			t := newTable(e, col("ID"), col("STATE"), col("DRAINED"), numCol("HELD"), numCol("RUNNING"), numCol("REMAINING"), col("GOSSIP"),
 				col("KEYSPACES"), wideCol("ENDPOINT"), wideCol("ZONE"), column{"CAPACITY", true, true}, column{"TTL", true, true},
 				column{"INCARNATION", true, true}, column{"OVERRUNS", true, true}, column{"PAUSE", true, true}, column{"CHECKS", true, true}, column{"REFUSED", true, true},
-				wideCol("ATTACHED"), wideCol("SESSION"), wideCol("VERSION"), col("ADDR"))
+				wideCol("ATTACHED"), wideCol("SESSION"), wideCol("VERSION"), wideCol("OWNER"), col("ADDR"))
 			for _, w := range r.GetItems() {
 				t.row(w.GetId(), w.GetState(), yesNo(w.GetDraining()), number(w.GetHeld()), number(w.GetRunning()), remainingText(w), w.GetGossip(),
 					strings.Join(w.GetKeyspaces(), ","), w.GetEndpoint(), w.GetZone(), capacityText(w), ttlText(w),
-					number(w.GetIncarnation()), number(w.GetOverruns()), pauseText(w), number(w.GetFencingChecks()), number(w.GetFencingRejections()), yesNo(w.GetAttached()), sessionText(w.GetSessionId()), w.GetVersion(), w.GetAddr())
+					number(w.GetIncarnation()), number(w.GetOverruns()), pauseText(w), number(w.GetFencingChecks()), number(w.GetFencingRejections()), yesNo(w.GetAttached()), sessionText(w.GetSessionId()), w.GetVersion(), w.GetOwner(), w.GetAddr())
 			}
 			return t.print("no workers; a worker joins with ownership/worker, see: leasehold dev")
 		},

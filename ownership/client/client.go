@@ -121,6 +121,11 @@ func (c *Client) Sessions() leaseholdv1.SessionServiceClient {
 // Ring is the client of RingService.
 func (c *Client) Ring() leaseholdv1.RingServiceClient { return leaseholdv1.NewRingServiceClient(c) }
 
+// Credentials is the client of CredentialService.
+func (c *Client) Credentials() leaseholdv1.CredentialServiceClient {
+	return leaseholdv1.NewCredentialServiceClient(c)
+}
+
 // Coordination is the client of CoordinationService. Acquire waits for its turn
 // as long as its context lets it, whatever Config.Timeout says, and goes to
 // another server when its own has gone: the place in the queue is kept.
