@@ -13,6 +13,19 @@ func (r span) open() bool { return len(r.end) == 1 && r.end[0] == 0 }
 // all tells the whole store: every key is at or above one zero byte.
 func (r span) all() bool { return r.open() && len(r.key) == 1 && r.key[0] == 0 }
 
+// Bounds are the bounds of a range as the wire says it: its keys are those from
+// from on and below to, and have no upper bound where to is nil. Whoever decides
+// about a range decides about what Range, Txn and Events make of it.
+func Bounds(key, end []byte) (from, to []byte) {
+	switch r := (span{key, end}); {
+	case r.single():
+		return key, append(bytes.Clone(key), 0)
+	case r.open():
+		return key, nil
+	}
+	return key, end
+}
+
 func (r span) contains(key []byte) bool {
 	switch {
 	case r.single():
