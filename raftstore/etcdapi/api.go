@@ -30,15 +30,16 @@ type API struct {
 	stopping context.Context
 	stop     context.CancelCauseFunc
 
-	calls      []call
-	routines   routines
-	relay      *relay
-	readers    readers
-	saving     atomic.Int32 // snapshots being sent
-	hub        *hub
-	queues     *queue.Queues
-	leaderLoss *leaderLoss
-	gateway    *gateway
+	calls       []call
+	permissions map[string]permission
+	routines    routines
+	relay       *relay
+	readers     readers
+	saving      atomic.Int32 // snapshots being sent
+	hub         *hub
+	queues      *queue.Queues
+	leaderLoss  *leaderLoss
+	gateway     *gateway
 }
 
 // New validates the configuration. Nothing runs until Run.
@@ -47,7 +48,7 @@ func New(cfg Config) (*API, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &API{cfg: cfg, log: cfg.Logger, self: newIdentity(cfg.ServerID, cfg.StoreID), calls: callTable()}
+	a := &API{cfg: cfg, log: cfg.Logger, self: newIdentity(cfg.ServerID, cfg.StoreID), calls: callTable(), permissions: permissionTable()}
 	a.stopping, a.stop = context.WithCancelCause(context.Background())
 	a.relay = newRelay(a)
 	a.readers.a = a

@@ -8,6 +8,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/leasehold-dev/leasehold/raftstore/access"
 	"github.com/leasehold-dev/leasehold/raftstore/state"
 )
 
@@ -36,7 +37,7 @@ func BenchmarkPut(b *testing.B) {
 		k := &kv{API: s.api}
 		for _, callers := range []int{1, 64, 256} {
 			b.Run(fmt.Sprintf("%s/callers=%d", where, callers), func(b *testing.B) {
-				ctx := b.Context()
+				ctx := access.NewContext(b.Context(), access.Anybody())
 				parallel(b, callers, func(i int) {
 					if _, err := k.Put(ctx, &pb.PutRequest{Key: fmt.Append(nil, i%1000), Value: []byte("value")}); err != nil {
 						b.Error(err)

@@ -87,6 +87,7 @@ func (l trackedListener) Accept() (net.Conn, error) {
 type testServer struct {
 	id, addr  string
 	level     state.Feature // of the cluster, once it is ready
+	identify  func(context.Context) context.Context
 	store     *raftstore.Store
 	api       *API
 	raft, net *network // of the group, and of the clients
@@ -101,7 +102,9 @@ type options struct {
 	api   func(*Config)
 	store func(*raftstore.Config)
 	level state.Feature // 0: the highest
-	alone bool          // set by startCluster
+	// identify finds out who calls; nil: nobody is asked.
+	identify func(context.Context) context.Context
+	alone    bool // set by startCluster
 }
 
 func startCluster(t testing.TB, n int, o options) *testCluster {
@@ -146,6 +149,9 @@ func (s *testServer) start(t testing.TB, o options) {
 	if o.level == 0 {
 		o.level = state.MaxFeature
 	}
+	if s.identify = o.identify; s.identify == nil {
+		s.identify = identifyOpen
+	}
 	s.level = o.level
 	s.addr = s.net.ln.Addr().String()
 	log := testLogger().With("server", s.id)
@@ -187,7 +193,7 @@ func (s *testServer) start(t testing.TB, o options) {
 // serve runs the server until stop.
 func (s *testServer) serve(t testing.TB) {
 	t.Helper()
-	g := grpc.NewServer(grpc.MaxRecvMsgSize(8 << 20))
+	g := grpc.NewServer(append(s.api.ServerOptions(s.identify), grpc.MaxRecvMsgSize(8<<20))...)
 	s.api.Register(g)
 	storeCtx, stopStore := context.WithCancel(context.Background())
 	apiCtx, stopAPI := context.WithCancel(context.Background())

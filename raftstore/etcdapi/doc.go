@@ -12,6 +12,11 @@
 //   - Codes and texts of errors are etcd's own, from one table; limits and
 //     numbers beside them are in the status details. What is refused has changed
 //     nothing.
+//   - Every call is one of somebody's (access.FromContext), and of a method that the
+//     table lets them call (permissions.go). Keys are checked as they are executed:
+//     in every branch of a transaction, at every depth, and where a watch is created.
+//     A lease is its owner's (owner.go). Whoever serves the API asks Authorize about
+//     each message before a handler sees it; a handler refuses calls of nobody's.
 //   - What of etcd's API is not served is refused by name, with what to use
 //     instead.
 //

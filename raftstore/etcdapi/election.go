@@ -2,6 +2,7 @@ package etcdapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -148,7 +149,7 @@ func (e *election) Observe(r *v3electionpb.LeaderRequest, out grpc.ServerStreami
 	defer func() { e.count(kindLock, err) }()
 	ctx, cancel := e.whileLed(out.Context())
 	defer cancel()
-	if err := e.hasLeader(ctx); err != nil {
+	if err := cmp.Or(known(ctx), e.hasLeader(ctx)); err != nil {
 		return err
 	}
 	if err := e.queueBackend().Confirm(ctx); err != nil {

@@ -68,6 +68,9 @@ func ticketOf(r *relaypb.EnqueueResponse) *state.Ticket {
 
 // leadEnqueue is the leader's part of it.
 func (a *API) leadEnqueue(ctx context.Context, r *relaypb.EnqueueRequest, resp *relaypb.EnqueueResponse) error {
+	if err := a.checkOwner(ctx, state.SessionID(r.GetSession()), mayUse); err != nil {
+		return err
+	}
 	if err := a.checkQuota(ctx, int64(keyBytes+len(r.GetName())+len(r.GetValue()))); err != nil {
 		return err
 	}

@@ -108,6 +108,8 @@ func refusalStatus(r *state.Refusal) error {
 	switch r.Reason {
 	case reasonFeature:
 		return errFeature
+	case state.ReasonDenied:
+		return errDenied
 	case state.ReasonExists:
 		return rpctypes.ErrGRPCLeaseExist
 	case state.ReasonNotFound, state.ReasonSuperseded, state.ReasonEvicted:
@@ -124,17 +126,18 @@ func refusalStatus(r *state.Refusal) error {
 	return status.Error(codes.FailedPrecondition, "etcdserver: "+r.Error())
 }
 
-// Clients compare texts, so that the numbers of a refused request are in the
-// details of the status: an ErrorInfo of this domain.
+// Clients compare texts, so that the numbers of a refused request, and what it would
+// have needed, are in the details of the status: an ErrorInfo of this domain.
 const errorDomain = "leasehold"
 
 // withNumbers adds a limit and what was met to a status.
 func withNumbers(err error, reason, field string, got, limit int) error {
-	s := status.Convert(err)
-	detailed, derr := s.WithDetails(&errdetails.ErrorInfo{
-		Reason: reason, Domain: errorDomain,
-		Metadata: map[string]string{"field": field, "actual": strconv.Itoa(got), "limit": strconv.Itoa(limit)},
-	})
+	return withInfo(err, reason, map[string]string{"field": field, "actual": strconv.Itoa(got), "limit": strconv.Itoa(limit)})
+}
+
+// withInfo adds to a status what its text has no room for.
+func withInfo(err error, reason string, metadata map[string]string) error {
+	detailed, derr := status.Convert(err).WithDetails(&errdetails.ErrorInfo{Reason: reason, Domain: errorDomain, Metadata: metadata})
 	if derr != nil {
 		return err
 	}

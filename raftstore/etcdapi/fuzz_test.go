@@ -8,6 +8,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/leasehold-dev/leasehold/raftstore/access"
 )
 
 // listed are the codes that refusals of keys may have.
@@ -27,12 +29,13 @@ func fuzzRequest[Req any, PReq message[Req]](f *testing.F, seeds []PReq, do func
 	}
 	c := startCluster(f, 1, options{})
 	k := &kv{API: c.servers[0].api}
+	ctx := access.NewContext(context.Background(), access.Anybody())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r := PReq(new(Req))
 		if proto.Unmarshal(b, r) != nil {
 			return
 		}
-		if err := do(k, context.Background(), r); !listed[status.Code(err)] {
+		if err := do(k, ctx, r); !listed[status.Code(err)] {
 			t.Fatalf("%v: %v", r, err)
 		}
 	})

@@ -19,7 +19,8 @@ import (
 // gateway serves the calls as JSON over HTTP, the way etcd's own does: POST
 // /v3/kv/range and so on, keys and values in base64, 64-bit numbers as strings,
 // streams as one object after another. It speaks to this server's services over
-// a connection that never leaves the process.
+// a connection that never leaves the process, each call as whoever made the HTTP
+// request (access.FromContext), and the table of permissions is asked as for any other.
 type gateway struct {
 	listener *bufconn.Listener
 	server   *grpc.Server
@@ -33,14 +34,14 @@ const gatewayBuffer = 1 << 20
 func newGateway(a *API) (*gateway, error) {
 	g := &gateway{
 		listener: bufconn.Listen(gatewayBuffer),
-		server:   grpc.NewServer(grpc.MaxRecvMsgSize(a.cfg.MaxRequestBytes + recvOverhead)),
+		server:   grpc.NewServer(append(a.ServerOptions(arrived), grpc.MaxRecvMsgSize(a.cfg.MaxRequestBytes+recvOverhead))...),
 		mux:      runtime.NewServeMux(runtime.WithMarshalerOption(runtime.MIMEWildcard, etcdJSON())),
 	}
 	var err error
-	g.conn, err = grpc.NewClient("passthrough:///in-process",
+	g.conn, err = grpc.NewClient("passthrough:///in-process", append(inwardOptions(),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return g.listener.DialContext(ctx) }),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswerBytes)))
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswerBytes)))...)
 	if err != nil {
 		return nil, err
 	}

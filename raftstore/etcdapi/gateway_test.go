@@ -10,6 +10,10 @@ import (
 	"strings"
 	"testing"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/leasehold-dev/leasehold/raftstore/access"
 	"github.com/leasehold-dev/leasehold/raftstore/state"
 )
 
@@ -18,7 +22,7 @@ func b64(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) 
 // httpOf serves a server's HTTP half.
 func httpOf(t *testing.T, s *testServer) *httptest.Server {
 	t.Helper()
-	srv := httptest.NewServer(s.api.HTTPHandler())
+	srv := httptest.NewServer(identified(s.api.HTTPHandler(), s.identify))
 	t.Cleanup(srv.Close)
 	return srv
 }
@@ -211,5 +215,86 @@ func TestGatewayEndsWithTheServer(t *testing.T) {
 	s.stop()
 	if code, _, m := postJSON(t, srv, "/v3/kv/range", `{"key":"`+b64("k")+`"}`); code == http.StatusOK {
 		t.Errorf("%d %v", code, m)
+	}
+}
+
+// postAs is postJSON of somebody, with headers.
+func postAs(t *testing.T, srv *httptest.Server, who, path, body string, header http.Header) (int, map[string]any) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(testContext(t), http.MethodPost, srv.URL+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, v := range header {
+		r.Header[k] = v
+	}
+	if who != "" {
+		r.Header.Set(callerName, who)
+	}
+	resp, err := srv.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode, decode(t, resp.Body)
+}
+
+// The gateway calls as who made the request, and no header makes it call as another.
+func TestGatewayCallsAsWhoMakesTheRequest(t *testing.T) {
+	c := startCluster(t, 3, secured())
+	for _, s := range c.servers {
+		srv := httpOf(t, s)
+		put := func(key string) string { return `{"key":"` + b64(key) + `"}` }
+		for _, tc := range []struct {
+			who, key string
+			want     int
+		}{{"a", "/a/k", http.StatusOK}, {"a", "/b/k", http.StatusForbidden}, {"boss", "/b/k", http.StatusOK}, {"reader", "/a/k", http.StatusForbidden}, {"", "/a/k", http.StatusBadRequest}} {
+			if code, m := postAs(t, srv, tc.who, "/v3/kv/put", put(tc.key), nil); code != tc.want {
+				t.Errorf("%s: %q puts %s: %d %v, want %d", s.id, tc.who, tc.key, code, m, tc.want)
+			}
+		}
+		for _, who := range []string{"a", ""} {
+			for _, identity := range []string{callers["boss"].Encode(), access.Anybody().Encode(), callers["server"].Encode()} {
+				for _, name := range []string{callerKey, "Grpc-Metadata-" + callerKey, "grpc-metadata-" + callerKey, "Grpc-Metadata-" + callerName, "Grpcgateway-" + callerKey, "Grpc-Metadata-Leasehold-Identity", "Grpc-Metadata-Authorization", "Authorization", "Cookie"} {
+					code, m := postAs(t, srv, who, "/v3/kv/put", put("/b/forged"), http.Header{http.CanonicalHeaderKey(name): {identity}, name: {identity}})
+					if code == http.StatusOK {
+						t.Errorf("%s: %q puts as somebody else with the header %s: %v", s.id, who, name, m)
+					}
+				}
+			}
+		}
+		if code, m := postAs(t, srv, "a", "/v3/lease/grant", `{"TTL":"600"}`, nil); code != http.StatusOK {
+			t.Errorf("%d %v", code, m)
+		} else if code, m := postAs(t, srv, "b", "/v3/lease/revoke", `{"ID":"`+at(m, "ID").(string)+`"}`, nil); code != http.StatusForbidden || at(m, "message") != "etcdserver: permission denied" {
+			t.Errorf("b revokes a's lease: %d %v", code, m)
+		}
+		for _, path := range []string{"/health", "/version"} {
+			if code, m := getJSON(t, srv, path); code != http.StatusOK {
+				t.Errorf("%s to nobody: %d %v", path, code, m)
+			}
+		}
+	}
+	c.leader(t).store.View(func(st *state.State) {
+		if st.Keys().Get([]byte("/b/forged")) != nil {
+			t.Error("somebody has put a key under a forged name")
+		}
+	})
+}
+
+// Streams of the gateway are of their caller's, too; what a leader is asked for goes
+// along.
+func TestGatewayStreamsAsWhoMakesTheRequest(t *testing.T) {
+	c := startCluster(t, 1, secured())
+	srv := httpOf(t, c.leader(t))
+	watch := func(key string) string { return `{"create_request":{"key":"` + b64(key) + `"}}` }
+	_, m := postAs(t, srv, "a", "/v3/watch", watch("/b/k"), http.Header{"Grpc-Metadata-" + http.CanonicalHeaderKey(callerKey): {access.Anybody().Encode()}})
+	if at(m, "result", "canceled") != true || at(m, "result", "cancel_reason") != rpctypes.ErrPermissionDenied.Error() {
+		t.Errorf("a watches b's key: %v", m)
+	}
+	ctx := metadata.NewOutgoingContext(access.NewContext(testContext(t), callers["a"]), metadata.Pairs(
+		rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader, callerKey, "forged", "authorization", "secret"))
+	md, _ := metadata.FromOutgoingContext(inward(ctx))
+	if len(md) != 2 || len(md.Get(callerKey)) != 1 || md.Get(callerKey)[0] != callers["a"].Encode() || md.Get(rpctypes.MetadataRequireLeaderKey)[0] != rpctypes.MetadataHasLeader {
+		t.Errorf("%v goes to the inner server", md)
 	}
 }

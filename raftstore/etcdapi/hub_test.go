@@ -14,6 +14,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.uber.org/goleak"
 
+	"github.com/leasehold-dev/leasehold/raftstore/access"
 	"github.com/leasehold-dev/leasehold/raftstore/mvcc"
 )
 
@@ -365,7 +366,7 @@ func TestFragments(t *testing.T) {
 func TestOneEncodingForAllWatchers(t *testing.T) {
 	m := newKeyModel(t)
 	h := newHub(m.view, defaultLimitsForTest())
-	streams := []*watchStream{h.newStream(), h.newStream()}
+	streams := []*watchStream{h.newStream(access.Anybody()), h.newStream(access.Anybody())}
 	for i := range 1000 {
 		h.create(streams[i%2], &pb.WatchCreateRequest{Key: []byte("k")})
 	}

@@ -144,6 +144,9 @@ const featureKeys state.Feature = 2
 
 // transact writes a transaction to the log.
 func (a *API) transact(ctx context.Context, t mvcc.Txn) (*mvcc.TxnResult, int64, error) {
+	if err := a.checkAttached(ctx, &t); err != nil {
+		return nil, 0, err
+	}
 	if err := a.checkQuota(ctx, putBytes(&t)); err != nil {
 		return nil, 0, err
 	}

@@ -2,13 +2,15 @@ package etcdapi
 
 import (
 	"context"
-	"math/rand/v2"
+	"crypto/rand"
+	"encoding/binary"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/leasehold-dev/leasehold/raftstore/access"
 	"github.com/leasehold-dev/leasehold/raftstore/state"
 )
 
@@ -25,9 +27,17 @@ type lease struct {
 func (l *lease) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
 	req := &pb.LeaseGrantRequest{TTL: r.TTL, ID: r.ID}
 	for req.ID == 0 {
-		req.ID = rand.Int64()
+		req.ID = drawLease()
 	}
 	return leaseCall(ctx, l.API, methodLeaseGrant, req, &pb.LeaseGrantResponse{})
+}
+
+// drawLease returns 63 bits that nobody can guess: with authentication off, a lease
+// is as safe as its id.
+func drawLease() int64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	return int64(binary.BigEndian.Uint64(b[:]) >> 1)
 }
 
 // leaseCall does a call at the leader.
@@ -63,15 +73,19 @@ func (a *API) secondsLeft(s *state.State, x *state.Session) int64 {
 	return int64(max(x.Remaining(now), 0) / time.Second)
 }
 
-// LeaseLeases lists the sessions that this server knows of.
+// LeaseLeases lists the sessions that this server knows of and the caller may use.
 func (l *lease) LeaseLeases(ctx context.Context, _ *pb.LeaseLeasesRequest) (*pb.LeaseLeasesResponse, error) {
 	return unary(ctx, l.API, kindLease, func(context.Context) (*pb.LeaseLeasesResponse, error) {
 		resp := &pb.LeaseLeasesResponse{Leases: []*pb.LeaseStatus{}}
+		id := access.FromContext(ctx)
+		all := usesAll(id)
 		var revision int64
 		l.cfg.Store.View(func(s *state.State) {
 			revision = s.Keys().Revision()
 			for x := range s.Sessions() {
-				resp.Leases = append(resp.Leases, &pb.LeaseStatus{ID: int64(x.ID)})
+				if all || id.MayUse(x.Owner) {
+					resp.Leases = append(resp.Leases, &pb.LeaseStatus{ID: int64(x.ID)})
+				}
 			}
 		})
 		resp.Header = l.header(revision)
@@ -86,7 +100,7 @@ func (a *API) leadLeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest, resp 
 	if err := a.checkQuota(ctx, leaseBytes); err != nil {
 		return err
 	}
-	results, err := a.propose(ctx, &state.GrantLease{Session: state.SessionID(r.ID), TTL: r.TTL})
+	results, err := a.propose(ctx, &state.GrantLease{Session: state.SessionID(r.ID), TTL: r.TTL, Owner: a.ownerOf(ctx)})
 	if err != nil {
 		return err
 	}
@@ -96,6 +110,9 @@ func (a *API) leadLeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest, resp 
 }
 
 func (a *API) leadLeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest, resp *pb.LeaseRevokeResponse) error {
+	if err := a.checkOwner(ctx, state.SessionID(r.ID), mayEnd); err != nil {
+		return err
+	}
 	results, err := a.propose(ctx, &state.RevokeLease{Session: state.SessionID(r.ID)})
 	if err != nil {
 		return err
@@ -105,9 +122,17 @@ func (a *API) leadLeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest, res
 }
 
 func (a *API) leadLeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest, resp *pb.LeaseTimeToLiveResponse) error {
+	id, check := access.FromContext(ctx), mayUse
+	if r.Keys {
+		check = mayEnd // who may not delete a key is not told of it
+	}
 	var revision int64
+	var refused error
 	resp.ID, resp.TTL = r.ID, -1
 	err := a.cfg.Store.Read(ctx, func(s *state.State) {
+		if refused = check(id, s, state.SessionID(r.ID)); refused != nil {
+			return
+		}
 		revision = s.Keys().Revision()
 		x, ok := s.Session(state.SessionID(r.ID))
 		if !ok {
@@ -120,6 +145,9 @@ func (a *API) leadLeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequ
 			}
 		}
 	})
+	if refused != nil {
+		return refused
+	}
 	resp.Header = a.header(revision)
 	return err
 }

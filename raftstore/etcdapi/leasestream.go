@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/leasehold-dev/leasehold/raftstore"
+	"github.com/leasehold-dev/leasehold/raftstore/access"
 	"github.com/leasehold-dev/leasehold/raftstore/etcdapi/relaypb"
 	"github.com/leasehold-dev/leasehold/raftstore/state"
 )
@@ -49,6 +50,9 @@ func (l *lease) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
 // serve has two goroutines beside the stream's own: one takes requests, one carries
 // them out and answers.
 func (l *lease) serve(stream pb.Lease_LeaseKeepAliveServer) error {
+	if err := known(stream.Context()); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(errStreamOver)
 	lost := l.leaderLost(ctx)
@@ -136,18 +140,25 @@ func (s *keepAliveStream) run(ctx context.Context) error {
 }
 
 // round renews leases and answers. A leader that cannot be reached is tried again
-// for as long as a call may take.
+// for as long as a call may take. A lease of somebody else's ends the stream, when
+// the others have been renewed.
 func (s *keepAliveStream) round(ctx context.Context, ids []int64) error {
 	ctx, cancel := s.callContext(ctx)
 	defer cancel()
+	var refused error
 	for len(ids) > 0 {
 		answers, err := s.renew(ctx, ids)
 		var left []int64
 		for i, a := range answers {
-			if a == nil {
+			switch {
+			case a == nil:
 				left = append(left, ids[i])
-			} else if err := s.write(a); err != nil {
-				return err
+			case a.TTL == foreignLease:
+				refused = deniedLease(access.FromContext(ctx), state.SessionID(a.ID))
+			default:
+				if err := s.write(a); err != nil {
+					return err
+				}
 			}
 		}
 		if ids = left; len(ids) == 0 {
@@ -162,8 +173,12 @@ func (s *keepAliveStream) round(ctx context.Context, ids []int64) error {
 			return err
 		}
 	}
-	return nil
+	return refused
 }
+
+// foreignLease stands, in place of the seconds that a lease has, for one of somebody
+// else's: it was not renewed.
+const foreignLease = -1
 
 // renew renews leases, here or at the leader. The answers are as ids; nil is one
 // that could not be had, for which there is an error.
@@ -203,13 +218,19 @@ func (a *API) leadRenew(ctx context.Context, r *relaypb.RenewRequest, resp *rela
 func (a *API) renewHere(ctx context.Context, ids []int64, answers []*pb.LeaseKeepAliveResponse) error {
 	// Callbacks may come when nobody waits any more: they have a list of their own.
 	found, errs := make([]*pb.LeaseKeepAliveResponse, len(ids)), make([]error, len(ids))
-	workers := map[int]int64{} // position to seconds left
+	settled := map[int]int64{} // what is not renewed: position to seconds left
+	caller := access.FromContext(ctx)
 	var revision int64
 	a.cfg.Store.View(func(s *state.State) {
 		revision = s.Keys().Revision()
 		for i, id := range ids {
-			if x, ok := s.Session(state.SessionID(id)); ok && x.Worker != "" {
-				workers[i] = max(a.secondsLeft(s, x), 1) // 0 would say that it has ended
+			x, ok := s.Session(state.SessionID(id))
+			switch {
+			case !ok:
+			case !caller.MayUse(x.Owner):
+				settled[i] = foreignLease
+			case x.Worker != "":
+				settled[i] = max(a.secondsLeft(s, x), 1) // 0 would say that it has ended
 			}
 		}
 	})
@@ -226,7 +247,7 @@ func (a *API) renewHere(ctx context.Context, ids []int64, answers []*pb.LeaseKee
 				close(done)
 			}
 		}
-		if ttl, ok := workers[i]; ok {
+		if ttl, ok := settled[i]; ok {
 			answered(ttl, nil)
 			continue
 		}

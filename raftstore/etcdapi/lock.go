@@ -1,6 +1,7 @@
 package etcdapi
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 
@@ -81,7 +82,7 @@ func notPlace(what string, key []byte) error {
 // acquire is what Lock and Campaign share: a lease of its own for a caller that has
 // none, the wait, and the token.
 func (a *API) acquire(ctx context.Context, r *queue.Request) (queue.Place, error) {
-	if err := a.hasLeader(ctx); err != nil {
+	if err := cmp.Or(known(ctx), a.hasLeader(ctx)); err != nil {
 		return queue.Place{}, err
 	}
 	own := r.Session == 0

@@ -38,6 +38,8 @@ type call struct {
 	handle   func(a *API, ctx context.Context, req, resp proto.Message) error
 	// reads: it changes nothing, and may be asked again whatever became of it.
 	reads bool
+	// own: servers ask it for themselves. Everything else is asked for somebody.
+	own bool
 }
 
 // message is a pointer to a generated message type.
@@ -58,6 +60,12 @@ func row[Req, Resp any, PReq message[Req], PResp message[Resp]](name string, rea
 	}
 }
 
+// asked marks what servers ask for themselves.
+func (c call) asked() call {
+	c.own = true
+	return c
+}
+
 // callTable has what only the leader can do. It belongs to an API, not to the
 // package: the handlers may hand something on themselves.
 func callTable() []call {
@@ -70,7 +78,7 @@ func callTable() []call {
 		methodLeaseRevoke:     row("LeaseRevoke", false, (*API).leadLeaseRevoke),
 		methodRenew:           row("Renew", true, (*API).leadRenew),
 		methodLeaseTimeToLive: row("LeaseTimeToLive", true, (*API).leadLeaseTimeToLive),
-		methodReadIndex:       row("ReadIndex", true, (*API).leadReadIndex),
+		methodReadIndex:       row("ReadIndex", true, (*API).leadReadIndex).asked(),
 		methodAlarm:           row("Alarm", false, (*API).leadAlarm),
 		methodEnqueue:         row("Enqueue", false, (*API).leadEnqueue),
 	}

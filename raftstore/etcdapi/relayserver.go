@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/leasehold-dev/leasehold/raftstore/access"
 	"github.com/leasehold-dev/leasehold/raftstore/etcdapi/relaypb"
 )
 
@@ -31,8 +32,9 @@ const relayWorkers = 2048
 type exchange struct {
 	a     *API
 	ctx   context.Context
-	slots chan struct{} // holds one for each call under way
-	wake  chan struct{} // capacity 1: there are answers, or no more calls
+	from  access.Identity // the follower
+	slots chan struct{}   // holds one for each call under way
+	wake  chan struct{}   // capacity 1: there are answers, or no more calls
 
 	mu      sync.Mutex
 	answers []*relaypb.Answer
@@ -44,8 +46,12 @@ type exchange struct {
 // Exchange works on calls until the follower has no more, or this server stops.
 // A server that does not lead answers each with codeNotDone.
 func (s *relayServer) Exchange(stream relaypb.RelayService_ExchangeServer) error {
+	from := access.FromContext(stream.Context())
+	if from.Role != access.Server && from.Source != access.Open {
+		return denied(from, "the relay", "the role server")
+	}
 	x := &exchange{
-		a: s.API, ctx: stream.Context(), slots: make(chan struct{}, relayWorkers), wake: make(chan struct{}, 1),
+		a: s.API, ctx: stream.Context(), from: from, slots: make(chan struct{}, relayWorkers), wake: make(chan struct{}, 1),
 		cancels: map[uint64]context.CancelFunc{},
 	}
 	if !s.routines.start(func() { x.receive(stream) }) {
@@ -130,8 +136,11 @@ func (x *exchange) do(c *relaypb.Call) (out *relaypb.Answer) {
 	}()
 	ctx, stop := x.begin(c, &out.Index)
 	defer stop()
+	ctx, err := x.caller(ctx, c, row)
 	req, resp := row.request(), row.response()
-	err := proto.Unmarshal(c.Body, req)
+	if err == nil {
+		err = proto.Unmarshal(c.Body, req)
+	}
 	if err == nil {
 		err = row.handle(x.a, ctx, req, resp)
 	}
@@ -142,6 +151,33 @@ func (x *exchange) do(c *relaypb.Call) (out *relaypb.Answer) {
 		out.Status = statusBytes(err)
 	}
 	return out
+}
+
+// caller puts into a call's context for whom the follower asks: it has found out, and
+// what it says is believed since only a server can have said it. What it asks for
+// nobody must be a question of its own.
+func (x *exchange) caller(ctx context.Context, c *relaypb.Call, row *call) (context.Context, error) {
+	id := access.Anybody()
+	switch {
+	case c.Identity != "":
+		var err error
+		if id, err = access.Decode(c.Identity); err != nil {
+			return ctx, denied(id, row.name, "an identity that this release knows: "+err.Error())
+		}
+	case x.from.Source != access.Open:
+		if id = (access.Identity{}); !row.own {
+			return ctx, denied(id, row.name, "an identity")
+		}
+	}
+	return access.NewContext(ctx, id), nil
+}
+
+// forwarded is what a server says of a caller to the leader.
+func forwarded(ctx context.Context) string {
+	if id := access.FromContext(ctx); id.Source != access.Open && id.Role != 0 {
+		return id.Encode()
+	}
+	return ""
 }
 
 // begin makes the context of a call, which ends when its caller has gone.

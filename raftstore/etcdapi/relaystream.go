@@ -45,10 +45,11 @@ type relayStream struct {
 // handed is one call that was handed to a stream. finish is called once, by any
 // goroutine, and must not block.
 type handed struct {
-	method  method
-	body    []byte
-	timeout int64 // ms
-	finish  func(answer)
+	method   method
+	body     []byte
+	identity string // of the caller; empty: this server asks itself
+	timeout  int64  // ms
+	finish   func(answer)
 
 	id uint64 // 0: not sent
 }
@@ -86,7 +87,7 @@ func (s *relayStream) isBroken() bool {
 // ask hands a call over and waits for its answer.
 func (s *relayStream) ask(ctx context.Context, m method, body []byte) answer {
 	answered := make(chan answer, 1)
-	h := &handed{method: m, body: body, finish: func(a answer) { answered <- a }}
+	h := &handed{method: m, body: body, identity: forwarded(ctx), finish: func(a answer) { answered <- a }}
 	if end, ok := ctx.Deadline(); ok {
 		h.timeout = max(time.Until(end).Milliseconds(), 1)
 	}
@@ -245,14 +246,14 @@ func (s *relayStream) next() (m *relaypb.ExchangeRequest, retired bool) {
 	size := 0
 	for len(s.waiting) > 0 {
 		h := s.waiting[0]
-		if size += len(h.body); size > relayMessage && len(m.Calls) > 0 {
+		if size += len(h.body) + len(h.identity); size > relayMessage && len(m.Calls) > 0 {
 			s.signal()
 			break
 		}
 		s.lastID++
 		h.id = s.lastID
 		s.sent[h.id] = h
-		m.Calls = append(m.Calls, &relaypb.Call{Id: h.id, Method: uint32(h.method), Body: h.body, TimeoutMs: h.timeout})
+		m.Calls = append(m.Calls, &relaypb.Call{Id: h.id, Method: uint32(h.method), Body: h.body, TimeoutMs: h.timeout, Identity: h.identity})
 		s.waiting[0] = nil
 		s.waiting = s.waiting[1:]
 	}

@@ -2,6 +2,7 @@ package etcdapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"hash"
@@ -29,7 +30,7 @@ func (s *maintenance) Snapshot(_ *pb.SnapshotRequest, out grpc.ServerStreamingSe
 
 func (s *maintenance) snapshot(out grpc.ServerStreamingServer[pb.SnapshotResponse]) error {
 	ctx := out.Context()
-	if err := s.hasLeader(ctx); err != nil {
+	if err := cmp.Or(known(ctx), s.hasLeader(ctx)); err != nil {
 		return err
 	}
 	if n := s.saving.Add(1); n > maxSnapshots {

@@ -7,12 +7,15 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// unary is the way of every unary call of a client: is there a leader for those
-// who want one, how long may it take, and the error table at the end.
+// unary is the way of every unary call of a client: does anybody know who it is, is
+// there a leader for those who want one, how long may it take, and the error table at the end.
 func unary[Resp any](ctx context.Context, a *API, k kind, do func(context.Context) (Resp, error)) (Resp, error) {
 	var none Resp
 	began := time.Now()
-	resp, err := none, a.hasLeader(ctx)
+	resp, err := none, known(ctx)
+	if err == nil {
+		err = a.hasLeader(ctx)
+	}
 	if err == nil {
 		ctx, stop := a.callContext(ctx)
 		resp, err = do(ctx)

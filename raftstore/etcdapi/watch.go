@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/leasehold-dev/leasehold/raftstore/access"
 	"github.com/leasehold-dev/leasehold/raftstore/state"
 )
 
@@ -50,10 +51,13 @@ func (w *watch) Watch(stream pb.Watch_WatchServer) error {
 
 // serve has two goroutines beside the stream's own: one takes requests, one writes.
 func (w *watch) serve(stream pb.Watch_WatchServer) error {
+	if err := known(stream.Context()); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(errStreamOver)
 	lost := w.leaderLost(ctx)
-	s := w.hub.newStream()
+	s := w.hub.newStream(access.FromContext(ctx))
 	defer w.hub.drop(s)
 	ended := make(chan error, 2)
 	receive := func() {

@@ -10,6 +10,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/leasehold-dev/leasehold/raftstore/access"
 )
 
 // BenchmarkFanOut is one put until the last of 1,000 watchers of its key has been
@@ -23,7 +25,7 @@ func BenchmarkFanOut(b *testing.B) {
 			ctx, stop := context.WithCancel(b.Context())
 			defer stop()
 			fanOut(b, m, h, streams, told, func(i int) *watchStream {
-				s := h.newStream()
+				s := h.newStream(access.Anybody())
 				go func() {
 					_ = s.send(ctx, func(m *pb.WatchResponse) error {
 						if !m.Created {
@@ -93,7 +95,7 @@ type hubServer struct {
 }
 
 func (s *hubServer) Watch(stream pb.Watch_WatchServer) error {
-	ws := s.h.newStream()
+	ws := s.h.newStream(access.Anybody())
 	defer s.h.drop(ws)
 	go func() { _ = ws.send(stream.Context(), stream.Send) }()
 	for {
@@ -129,7 +131,7 @@ func BenchmarkIndex(b *testing.B) {
 	h := &hub{limits: testLimits()}
 	for i := range 10_000 {
 		prefix := fmt.Sprintf("/registry/%05d/", i)
-		groups.add(&watcher{stream: h.newStream(), spec: spec{key: prefix, end: prefix[:len(prefix)-1] + "0", ranged: true}})
+		groups.add(&watcher{stream: h.newStream(access.Anybody()), spec: spec{key: prefix, end: prefix[:len(prefix)-1] + "0", ranged: true}})
 	}
 	key := []byte("/registry/07777/pod")
 	found := 0

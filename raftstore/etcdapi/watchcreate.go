@@ -23,6 +23,10 @@ func (h *hub) create(s *watchStream, r *pb.WatchCreateRequest) {
 		h.refuse(s, emptyRange)
 		return
 	}
+	if checkWatched(s.caller, &sp) != nil {
+		h.refuse(s, rpctypes.ErrPermissionDenied.Error())
+		return
+	}
 	w := &watcher{stream: s, spec: sp, start: r.StartRevision, notify: r.ProgressNotify}
 	var now int64
 	h.view(func(p past) { now = p.Revision() })

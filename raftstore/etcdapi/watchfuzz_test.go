@@ -9,6 +9,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/leasehold-dev/leasehold/raftstore/access"
 )
 
 // FuzzWatchRequests sends any sequence of requests on one stream, with changes of
@@ -36,7 +38,7 @@ func FuzzWatchRequests(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m := newKeyModel(t)
 		h := newHub(m.view, testLimits())
-		s := &testStream{watchStream: h.newStream()}
+		s := &testStream{watchStream: h.newStream(access.Anybody())}
 		stories := map[int64]*watchStory{}
 		for range 20 {
 			b, size := protowire.ConsumeBytes(data)
@@ -129,12 +131,13 @@ func fuzzLease[Req any, PReq message[Req]](f *testing.F, seeds []PReq, do func(*
 	}
 	c := startCluster(f, 1, options{})
 	l := &lease{API: c.servers[0].api}
+	ctx := access.NewContext(context.Background(), access.Anybody())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r := PReq(new(Req))
 		if proto.Unmarshal(b, r) != nil {
 			return
 		}
-		switch code := status.Code(do(l, context.Background(), r)); code {
+		switch code := status.Code(do(l, ctx, r)); code {
 		case codes.OK, codes.OutOfRange, codes.NotFound, codes.FailedPrecondition, codes.ResourceExhausted:
 		default:
 			t.Fatalf("%v: %v", r, code)

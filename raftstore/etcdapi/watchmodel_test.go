@@ -11,6 +11,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/leasehold-dev/leasehold/raftstore/access"
 	"github.com/leasehold-dev/leasehold/raftstore/mvcc"
 )
 
@@ -113,7 +114,7 @@ var errTestEnded = fmt.Errorf("the client has gone")
 
 // open opens a stream; end ends it, as the test's end does.
 func (m *keyModel) open(h *hub) *testStream {
-	s := &testStream{watchStream: h.newStream()}
+	s := &testStream{watchStream: h.newStream(access.Anybody())}
 	s.more = sync.NewCond(&s.mu)
 	ctx, cancel := context.WithCancel(context.Background())
 	var group sync.WaitGroup

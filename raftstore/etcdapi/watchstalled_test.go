@@ -12,6 +12,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/leasehold-dev/leasehold/raftstore/access"
 	"github.com/leasehold-dev/leasehold/raftstore/mvcc"
 )
 
@@ -30,7 +31,7 @@ func TestO56SubscriberThatNeverReads(t *testing.T) {
 
 	var told sync.WaitGroup // the readers that have seen the last value
 	for range watchers - 2 {
-		s := h.newStream()
+		s := h.newStream(access.Anybody())
 		t.Cleanup(func() { h.drop(s) })
 		told.Add(1)
 		seen := 0
@@ -104,7 +105,7 @@ func countEvents(m *pb.WatchResponse) (n int) {
 func TestSharedBytesCountOnce(t *testing.T) {
 	m := newKeyModel(t)
 	h := newHub(m.view, defaultLimitsForTest())
-	s := h.newStream()
+	s := h.newStream(access.Anybody())
 	for range 1000 {
 		h.create(s, &pb.WatchCreateRequest{Key: []byte("k")})
 	}
@@ -123,7 +124,7 @@ func TestSharedBytesCountOnce(t *testing.T) {
 func TestHubReadsLargeValuesInPieces(t *testing.T) {
 	m := newKeyModel(t)
 	h := newHub(m.view, defaultLimitsForTest())
-	s := h.newStream()
+	s := h.newStream(access.Anybody())
 	h.create(s, &pb.WatchCreateRequest{Key: []byte("k")})
 	value := strings.Repeat("v", 1<<20)
 	for range 50 {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/leasehold-dev/leasehold/raftstore/access"
 )
 
 // watcherState is where a watcher stands.
@@ -37,7 +39,8 @@ type watcher struct {
 // one goroutine, send, empties. That goroutine alone writes to the stream, and
 // reads history for the watchers that are behind, as fast as the client takes it.
 type watchStream struct {
-	h *hub
+	h      *hub
+	caller access.Identity
 
 	// Guarded by hub.mu.
 	watchers map[int64]*watcher
@@ -70,9 +73,9 @@ type item struct {
 // itemCost is what an item takes beside the payload, in bytes.
 const itemCost = 64
 
-func (h *hub) newStream() *watchStream {
+func (h *hub) newStream(caller access.Identity) *watchStream {
 	s := &watchStream{
-		h: h, watchers: map[int64]*watcher{},
+		h: h, caller: caller, watchers: map[int64]*watcher{},
 		ready: make(chan struct{}, 1), room: make(chan struct{}, 1),
 	}
 	h.mu.Lock()

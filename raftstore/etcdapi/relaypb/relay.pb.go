@@ -69,12 +69,15 @@ func (x *ExchangeRequest) GetCalls() []*Call {
 }
 
 type Call struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"` // chosen by the follower, not used again on the stream
-	Method        uint32                 `protobuf:"varint,2,opt,name=method,proto3" json:"method,omitempty"`
-	Body          []byte                 `protobuf:"bytes,3,opt,name=body,proto3" json:"body,omitempty"`
-	TimeoutMs     int64                  `protobuf:"varint,4,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"` // 0: none
-	Cancel        bool                   `protobuf:"varint,5,opt,name=cancel,proto3" json:"cancel,omitempty"`                        // the caller of this id has gone; no other field is set
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Id        uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"` // chosen by the follower, not used again on the stream
+	Method    uint32                 `protobuf:"varint,2,opt,name=method,proto3" json:"method,omitempty"`
+	Body      []byte                 `protobuf:"bytes,3,opt,name=body,proto3" json:"body,omitempty"`
+	TimeoutMs int64                  `protobuf:"varint,4,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"` // 0: none
+	Cancel    bool                   `protobuf:"varint,5,opt,name=cancel,proto3" json:"cancel,omitempty"`                        // the caller of this id has gone; no other field is set
+	// Who calls, as access.Identity.Encode writes it. Empty: the server itself, or
+	// anybody where nobody is asked.
+	Identity      string `protobuf:"bytes,6,opt,name=identity,proto3" json:"identity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -142,6 +145,13 @@ func (x *Call) GetCancel() bool {
 		return x.Cancel
 	}
 	return false
+}
+
+func (x *Call) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
 }
 
 type ExchangeResponse struct {
@@ -489,7 +499,7 @@ func (x *RenewRequest) GetLeases() []int64 {
 }
 
 // RenewResponse has for each the seconds that it is granted for, in order; 0: there
-// is no such lease.
+// is no such lease; -1: it is somebody else's.
 type RenewResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Ttls          []int64                `protobuf:"varint,1,rep,packed,name=ttls,proto3" json:"ttls,omitempty"`
@@ -601,14 +611,15 @@ const file_raftstore_etcdapi_relaypb_relay_proto_rawDesc = "" +
 	"\n" +
 	"%raftstore/etcdapi/relaypb/relay.proto\x12\x12leasehold.relay.v1\"A\n" +
 	"\x0fExchangeRequest\x12.\n" +
-	"\x05calls\x18\x01 \x03(\v2\x18.leasehold.relay.v1.CallR\x05calls\"y\n" +
+	"\x05calls\x18\x01 \x03(\v2\x18.leasehold.relay.v1.CallR\x05calls\"\x95\x01\n" +
 	"\x04Call\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x16\n" +
 	"\x06method\x18\x02 \x01(\rR\x06method\x12\x12\n" +
 	"\x04body\x18\x03 \x01(\fR\x04body\x12\x1d\n" +
 	"\n" +
 	"timeout_ms\x18\x04 \x01(\x03R\ttimeoutMs\x12\x16\n" +
-	"\x06cancel\x18\x05 \x01(\bR\x06cancel\"H\n" +
+	"\x06cancel\x18\x05 \x01(\bR\x06cancel\x12\x1a\n" +
+	"\bidentity\x18\x06 \x01(\tR\bidentity\"H\n" +
 	"\x10ExchangeResponse\x124\n" +
 	"\aanswers\x18\x01 \x03(\v2\x1a.leasehold.relay.v1.AnswerR\aanswers\"Z\n" +
 	"\x06Answer\x12\x0e\n" +
