@@ -112,6 +112,13 @@ type Config struct {
 
 	// Network, default plain TCP.
 	Network Network
+	// Certified names the server whose certificate the other end of a connection of
+	// Network has shown, for accepted and for dialled ones. Who calls must be the
+	// server that it says it is, and in the group: one that is not is told so and
+	// sent away, unless no leader has been heard of for long and it might be the
+	// leader of a group that has changed meanwhile. Who answers must be the server
+	// that was meant. nil: connections have no certificates.
+	Certified func(net.Conn) (server string, err error)
 
 	// WrapLog, when set, is given the log before it is used, and returns what
 	// is used in its place. It is for tests that make a disk slow or hang: the

@@ -34,6 +34,16 @@ type greeter struct {
 	members *members
 	level   func() state.Feature // of the cluster
 	cluster func() string        // empty: not known yet
+	metrics Observer
+	// certified is Config.Certified; nil: nobody is asked for a certificate.
+	certified func(net.Conn) (server string, err error)
+	// alone reports whether this server has heard of no leader for long. Only then
+	// may somebody with a certificate who is not in the configuration be its leader.
+	alone func() bool
+	// leader is the one that Raft knows, or "", and newest its newest configuration,
+	// committed or not; not ok: Raft does not run yet.
+	leader func() raft.ServerID
+	newest func() (conf raft.Configuration, ok bool)
 
 	// outdated is the index of a committed configuration that another server
 	// knows and this one is not in.
@@ -80,6 +90,11 @@ func (g *greeter) exchange(conn net.Conn, to raft.ServerID, timeout time.Duratio
 	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return err
 	}
+	if text := g.impostor(conn, to); text != "" {
+		g.metrics.CallerRefused()
+		g.note("another server answers where one was meant", "to", string(to), "cause", text)
+		return &refusedError{text: text}
+	}
 	ours := g.clusterID()
 	h := hello{cluster: ours, from: g.self, to: to, feature: g.feature, version: g.version}
 	if _, err := conn.Write(h.encode()); err != nil {
@@ -103,26 +118,40 @@ func (g *greeter) exchange(conn net.Conn, to raft.ServerID, timeout time.Duratio
 
 // welcome answers the hello on a connection that was accepted, and returns who
 // said it.
-func (g *greeter) welcome(conn net.Conn) (from raft.ServerID, err error) {
+func (g *greeter) welcome(conn net.Conn) (caller, error) {
 	if err := conn.SetDeadline(time.Now().Add(helloDeadline)); err != nil {
-		return "", err
+		return caller{}, err
 	}
 	h, err := readHello(conn)
 	if err != nil {
 		if errors.Is(err, errHello) {
 			g.note("connection is not from a server of this system", "from", conn.RemoteAddr(), "cause", err)
 		}
-		return "", err
+		return caller{}, err
 	}
-	w := g.judge(&h)
+	w := g.answer(conn, &h)
 	if _, err := conn.Write(w.encode()); err != nil {
-		return "", err
+		return caller{}, err
 	}
 	if w.code > helloStranger {
 		g.note("refused a server's connection", "from", string(h.from), "cause", w.text)
-		return "", &refusedError{text: w.text}
+		return caller{}, &refusedError{text: w.text}
 	}
-	return h.from, conn.SetDeadline(time.Time{})
+	c := caller{id: h.from}
+	if !g.admits(&c) { // if it is known to have been removed, it has been told
+		return caller{}, &refusedError{text: notInGroup}
+	}
+	return c, conn.SetDeadline(time.Time{})
+}
+
+// answer judges a caller by its certificate first: nothing else that an impostor
+// says counts.
+func (g *greeter) answer(conn net.Conn, h *hello) welcome {
+	if text := g.impostor(conn, h.from); text != "" {
+		g.metrics.CallerRefused()
+		return welcome{code: helloDenied, self: g.self, text: text}
+	}
+	return g.judge(h)
 }
 
 // judge decides whether the caller is one of us who means us.

@@ -63,6 +63,7 @@ const (
 	helloForeign // you belong to another cluster
 	helloNotMe   // I am not whom you mean
 	helloTooOld  // the cluster needs a newer server than you are
+	helloDenied  // your certificate is not that of the server you say you are
 )
 
 func (h *hello) encode() []byte {

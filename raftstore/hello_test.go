@@ -3,6 +3,7 @@ package raftstore
 import (
 	"bytes"
 	"errors"
+	"log/slog"
 	"net"
 	"strings"
 	"testing"
@@ -83,7 +84,7 @@ func TestJudgeOfHellos(t *testing.T) {
 
 func testGreeter(self raft.ServerID, cluster string) *greeter {
 	return &greeter{
-		self: self, feature: 1, members: new(members), repeats: newRepeats(), refused: map[raft.ServerID]refusal{},
+		self: self, feature: 1, metrics: noObserver{}, log: slog.New(slog.DiscardHandler), members: new(members), repeats: newRepeats(), refused: map[raft.ServerID]refusal{},
 		level:   func() state.Feature { return 1 },
 		cluster: func() string { return cluster },
 	}

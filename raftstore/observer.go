@@ -25,6 +25,12 @@ type Observer interface {
 	SnapshotFailed()
 	// DiskHangs is called when a disk operation passes Config.HangBound.
 	DiskHangs()
+	// CallerRefused is called when the other end of a connection is not the server
+	// that its certificate, or the configuration, would have it be.
+	CallerRefused()
+	// FrameRefused is called when a server has sent a request that is too large, or
+	// none that a server would make.
+	FrameRefused()
 }
 
 // noObserver takes the place of a nil Config.Metrics.
@@ -40,3 +46,5 @@ func (noObserver) LeaderChange()                {}
 func (noObserver) SnapshotSeconds(float64)      {}
 func (noObserver) SnapshotFailed()              {}
 func (noObserver) DiskHangs()                   {}
+func (noObserver) CallerRefused()               {}
+func (noObserver) FrameRefused()                {}

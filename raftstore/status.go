@@ -96,6 +96,44 @@ func (s *Store) removed(r *raft.Raft, conf raft.Configuration) bool {
 	return time.Since(heard) > 2*s.cfg.ElectionTimeout
 }
 
+// aloneAfter is after how many election timeouts without a leader a server takes it
+// that the group may have changed without it. Any leader that it knows would have
+// been elected by then.
+const aloneAfter = 10
+
+// alone reports whether there has been no leader here for long.
+func (s *Store) alone() bool {
+	s.lifeMu.Lock()
+	r, last := s.raft, s.since
+	s.lifeMu.Unlock()
+	if r == nil || r.State() == raft.Leader {
+		return false
+	}
+	if heard := r.LastContact(); heard.After(last) {
+		last = heard
+	}
+	return time.Since(last) > aloneAfter*s.cfg.ElectionTimeout
+}
+
+// leaderRaftID is the leader that this server knows of, or "".
+func (s *Store) leaderRaftID() raft.ServerID {
+	r := s.running()
+	if r == nil {
+		return ""
+	}
+	_, id := r.LeaderWithID()
+	return id
+}
+
+// newestMembers is the newest configuration that is in the log, committed or not.
+func (s *Store) newestMembers() (conf raft.Configuration, ok bool) {
+	r := s.running()
+	if r == nil {
+		return raft.Configuration{}, false
+	}
+	return r.GetConfiguration().Configuration(), true
+}
+
 // LeaderID returns the id of the leader that this server knows of.
 func (s *Store) LeaderID() (id string, ok bool) {
 	r := s.running()

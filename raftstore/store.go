@@ -123,6 +123,7 @@ func (s *Store) openState() error {
 			s.View(func(st *state.State) { level = st.Feature() })
 			return level
 		},
+		metrics: s.cfg.Metrics, certified: s.cfg.Certified, alone: s.alone, leader: s.leaderRaftID, newest: s.newestMembers,
 		repeats: newRepeats(), refused: map[raft.ServerID]refusal{},
 	}
 	if e := s.needsLevel(0, s.greeter.level()); e != nil {

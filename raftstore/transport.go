@@ -50,40 +50,6 @@ type streams struct {
 	conns  map[*inbound]struct{}
 }
 
-// inbound is an accepted connection.
-type inbound struct {
-	net.Conn
-	s     *streams
-	known bool          // the caller has said hello; for Read alone
-	from  raft.ServerID // who that is; set before known
-}
-
-// Read begins with the hello: so it is each connection's own goroutine that
-// waits for it, not the one that accepts. A caller that is not welcome finds the
-// connection closed.
-func (c *inbound) Read(b []byte) (int, error) {
-	if !c.known {
-		from, err := c.s.greeter.welcome(c.Conn)
-		if err != nil {
-			return 0, io.EOF // all that is worth saying has been logged
-		}
-		c.from, c.known = from, true
-	}
-	return c.Conn.Read(b)
-}
-
-// Close is called when nothing more can be read.
-func (c *inbound) Close() error {
-	c.s.mu.Lock()
-	delete(c.s.conns, c)
-	closed := c.s.closed
-	c.s.mu.Unlock()
-	if f := c.s.ended.Load(); f != nil && c.known && !closed {
-		f.lost(c.from)
-	}
-	return c.Conn.Close()
-}
-
 func (s *streams) Addr() net.Addr { return s.addr }
 
 func (s *streams) Accept() (net.Conn, error) {

@@ -65,6 +65,8 @@ func (s storeMetrics) SessionExpired(overdue float64)   { s.m.ExpiryOverdue(seco
 func (s storeMetrics) KeepAlives(n int, outcome string) { s.m.KeepAlives(outcome, n) }
 func (s storeMetrics) SnapshotFailed()                  { s.m.Raft().SnapshotFailed() }
 func (s storeMetrics) DiskHangs()                       { s.m.Raft().DiskStalled() }
+func (s storeMetrics) CallerRefused()                   { s.m.AuthFailed("denied") }
+func (s storeMetrics) FrameRefused()                    { s.m.LimitHit("raft_frame") }
 
 func (s storeMetrics) LeaderChange() {
 	s.m.Raft().LeaderChanged()
