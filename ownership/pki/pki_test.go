@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -77,12 +76,12 @@ func (l *logs) String() string {
 	return l.b.String()
 }
 
-// shake makes a handshake of two configurations over a pipe and returns what each
+// shake makes a handshake of two configurations over a wire and returns what each
 // end says of it. A client learns from the server's first answer that it was
 // refused, so a byte goes each way.
 func shake(t *testing.T, server, client *tls.Config) (serverErr, clientErr error, seen tls.ConnectionState) {
 	t.Helper()
-	a, b := net.Pipe()
+	a, b := newWire()
 	s, c := tls.Server(a, server), tls.Client(b, client)
 	done := make(chan struct{})
 	go func() {

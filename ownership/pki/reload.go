@@ -13,7 +13,7 @@ import (
 const (
 	// lookEvery is how often files are looked at, at most.
 	lookEvery = time.Second
-	// nagEvery is how often the log is told that something has run out.
+	// nagEvery is how often the log is told of what is no longer good.
 	nagEvery = time.Hour
 )
 
@@ -178,7 +178,7 @@ func (s *Store) announce(m *material) {
 	s.log.Info("TLS files read again", args...)
 }
 
-// nag logs, now and then, what of the material in use has run out.
+// nag logs, now and then, what of the material in use has run out or is revoked.
 func (s *Store) nag(m *material, now time.Time) {
 	var errs []error
 	if m.pair != nil {
@@ -193,11 +193,12 @@ func (s *Store) nag(m *material, now time.Time) {
 		errs = append(errs, err)
 	}
 	if len(errs) == 0 {
-		s.nagged = time.Time{}
+		s.nagged.text = ""
 		return
 	}
-	if s.nagged.IsZero() || now.Sub(s.nagged) >= nagEvery {
-		s.nagged = now
-		s.log.Error("TLS files have run out: replace them, no restart is needed", "error", errors.Join(errs...))
+	err := errors.Join(errs...)
+	if text := err.Error(); text != s.nagged.text || now.Sub(s.nagged.at) >= nagEvery {
+		s.nagged.at, s.nagged.text = now, text
+		s.log.Error("TLS files are no longer good: replace them, no restart is needed", "error", err)
 	}
 }

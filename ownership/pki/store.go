@@ -28,7 +28,10 @@ type Store struct {
 	mu     sync.Mutex // held while files are read
 	stamps stamps     // of the files as they were read last
 	fault  string     // why they could not be used; "" when they could
-	nagged time.Time  // when the log was last told that something has run out
+	nagged struct {   // when the log was last told of what is no longer good, and of what
+		at   time.Time
+		text string
+	}
 
 	listeners struct {
 		sync.Mutex
@@ -159,7 +162,7 @@ func (s *Store) checkOwn(m *material, now time.Time) error {
 		certs = append(certs, c)
 	}
 	if _, err := m.trust.chains(certs, d.usage, now); err != nil {
-		return s.ownFault(classify(m.pair.Leaf, err, d))
+		return s.ownFault(classify(m.pair.Leaf, err, d, now))
 	}
 	_, err := admit(m.pair.Leaf, d)
 	return s.ownFault(err)

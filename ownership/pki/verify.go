@@ -58,7 +58,7 @@ func (t *trust) verify(cs tls.ConnectionState, d demand, now time.Time) error {
 	leaf := certs[0]
 	chains, err := t.chains(certs, d.usage, now)
 	if err != nil {
-		return classify(leaf, err, d)
+		return classify(leaf, err, d, now)
 	}
 	if err := t.refuseRevoked(chains); err != nil {
 		return err
@@ -112,14 +112,14 @@ func admit(leaf *x509.Certificate, d demand) (Name, error) {
 
 // classify says what is wrong with a certificate of which package x509 thinks
 // nothing good.
-func classify(leaf *x509.Certificate, err error, d demand) error {
+func classify(leaf *x509.Certificate, err error, d demand, now time.Time) error {
 	var invalid x509.CertificateInvalidError
 	var unknown x509.UnknownAuthorityError
 	switch {
 	case errors.As(err, &unknown):
 		return refuse(leaf, ReasonWrongCA, "no authority of the CA file has signed it")
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		if late := checkTime(invalid.Cert, time.Now()); late != nil {
+		if late := checkTime(invalid.Cert, now); late != nil {
 			return late
 		}
 	case errors.As(err, &invalid) && invalid.Reason == x509.IncompatibleUsage:
