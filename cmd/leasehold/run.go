@@ -220,6 +220,10 @@ if it is not. When CMD ends, everything is released and run ends.
 CMD gives the token to the resource with each write: only a resource that
 refuses an older token is safe from a process that was paused.
 
+CMD inherits the environment and in it the names of files of LEASEHOLD_TLS_* and
+LEASEHOLD_CREDENTIAL_FILE, for leasehold commands of its own. What is in the files
+it finds neither there nor in its arguments.
+
 CMD dies with the sidecar, also when that is killed, and before its lease can be
 granted to somebody else, also when the sidecar is stopped. Forked processes are
 killed too. SIGTERM and SIGINT drain and end it in order; a second one ends it at

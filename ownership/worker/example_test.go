@@ -3,12 +3,15 @@ package worker_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"log"
 	"os/signal"
 	"syscall"
 
+	"github.com/leasehold-dev/leasehold/ownership/client"
 	"github.com/leasehold-dev/leasehold/ownership/fence"
+	"github.com/leasehold-dev/leasehold/ownership/pki"
 	"github.com/leasehold-dev/leasehold/ownership/worker"
 )
 
@@ -41,6 +44,35 @@ func Example() {
 	}, worker.Claim(guard)) // the library claims, in batches, before a handler starts
 	if err != nil {
 		log.Fatal(err)
+	}
+}
+
+// A worker of servers with TLS: it needs the certificate of their authority, and a
+// certificate or a credential of its own. All of these files may be renewed while
+// it runs.
+func ExampleJoin_secured() {
+	ctx := context.Background()
+	tls, err := pki.Client(pki.Files{CA: "/etc/leasehold/ca.pem"}) // Cert and Key: instead of a credential
+	if err != nil {
+		log.Fatal(err)
+	}
+	credential, err := client.CredentialFile("/run/secrets/leasehold-token")
+	if err != nil {
+		log.Fatal(err)
+	}
+	w, err := worker.Join(ctx, worker.Config{Servers: "10.0.0.1:7400,10.0.0.2:7400", ID: "w1", TLS: tls, Credential: credential})
+	if errors.Is(err, worker.ErrDenied) {
+		log.Fatal("not let in: ", err) // trying again does not help
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = w.Run(ctx, "orders", func(ctx context.Context, l *worker.Lease) error {
+		<-ctx.Done()
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err) // ErrDenied too: the credential was revoked, or has run out
 	}
 }
 

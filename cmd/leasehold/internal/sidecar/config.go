@@ -107,5 +107,5 @@ func (c *Config) spec() (*Spec, error) {
 		}
 		return nil, &StartError{Command: c.Command[0], Code: code, Reason: reason.Error()}
 	}
-	return &Spec{Path: path, Args: c.Command, Env: without(c.Environ, own)}, nil
+	return &Spec{Path: path, Args: c.Command, Env: inherited(c.Environ)}, nil
 }

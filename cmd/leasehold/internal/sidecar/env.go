@@ -2,6 +2,7 @@ package sidecar
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -67,6 +68,16 @@ func withEnv(base []string, set ...string) []string {
 // own are all variables that this package sets: what a sidecar inherited from
 // another one must not be taken for its own.
 var own = []string{envKeyspace, envPartitions, envPartition, envToken, envRange, envTTL, envTTLMs, envOwner, envSocket, childMark, envLockKey, envLockRevision, envSession}
+
+// inherited is what a command gets of a sidecar's environment. It may call the
+// servers as the sidecar does, for which it gets the names of files; a secret that
+// somebody has put into one of our variables by mistake goes no further.
+func inherited(base []string) []string {
+	return slices.DeleteFunc(without(base, own), func(v string) bool {
+		name, value, _ := strings.Cut(v, "=")
+		return strings.HasPrefix(name, "LEASEHOLD_") && (strings.Contains(value, "lhc_") || strings.Contains(value, "PRIVATE KEY"))
+	})
+}
 
 // without takes variables out of an environment.
 func without(base []string, names []string) []string {

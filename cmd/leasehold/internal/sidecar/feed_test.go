@@ -65,3 +65,13 @@ func TestEnvironmentOfAnotherSidecarIsNotPassedOn(t *testing.T) {
 		t.Errorf("environment %v: a variable is there twice", got)
 	}
 }
+
+// The names of files go on to a command, for leasehold commands of its own; what
+// somebody took for the place of a secret does not.
+func TestSecretsAreNotPassedOn(t *testing.T) {
+	got := inherited([]string{"PATH=/bin", "LEASEHOLD_CREDENTIAL_FILE=/run/token", "LEASEHOLD_CREDENTIAL=lhc_abcabcabcabc_x", "LEASEHOLD_TOKEN=7",
+		"LEASEHOLD_KEY=-----BEGIN PRIVATE KEY-----", "LEASEHOLD_TLS_KEY_FILE=/run/key.pem", "APP_TOKEN=lhc_its-own"})
+	if want := []string{"PATH=/bin", "LEASEHOLD_CREDENTIAL_FILE=/run/token", "LEASEHOLD_TLS_KEY_FILE=/run/key.pem", "APP_TOKEN=lhc_its-own"}; !slices.Equal(got, want) {
+		t.Errorf("environment %v, want %v", got, want)
+	}
+}
