@@ -106,7 +106,9 @@ func (s *State) emitCredential(kind Kind, c *access.Credential) {
 	e.Worker, e.From = c.Name, c.ID
 }
 
-// validateCredential checks every field. An error never has the hash.
+// validateCredential checks every field. An error never has the hash. What package
+// access lets pass is what the log means: servers that differ in it would differ in
+// their states, so its limits change with a feature level only.
 func validateCredential(c *access.Credential) error {
 	const what = "credential"
 	if access.CheckID(c.ID) != nil {
