@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -88,6 +89,7 @@ type testServer struct {
 	id, addr  string
 	level     state.Feature // of the cluster, once it is ready
 	identify  func(context.Context) context.Context
+	options   []grpc.ServerOption // that come first
 	store     *raftstore.Store
 	api       *API
 	raft, net *network // of the group, and of the clients
@@ -104,7 +106,8 @@ type options struct {
 	level state.Feature // 0: the highest
 	// identify finds out who calls; nil: nobody is asked.
 	identify func(context.Context) context.Context
-	alone    bool // set by startCluster
+	before   func(*testServer) []grpc.ServerOption // interceptors that run first
+	alone    bool                                  // set by startCluster
 }
 
 func startCluster(t testing.TB, n int, o options) *testCluster {
@@ -187,13 +190,16 @@ func (s *testServer) start(t testing.TB, o options) {
 	if s.api, err = New(acfg); err != nil {
 		t.Fatal(err)
 	}
+	if o.before != nil {
+		s.options = o.before(s)
+	}
 	s.serve(t)
 }
 
 // serve runs the server until stop.
 func (s *testServer) serve(t testing.TB) {
 	t.Helper()
-	g := grpc.NewServer(append(s.api.ServerOptions(s.identify), grpc.MaxRecvMsgSize(8<<20))...)
+	g := grpc.NewServer(slices.Concat(s.options, s.api.ServerOptions(s.identify), []grpc.ServerOption{grpc.MaxRecvMsgSize(8 << 20)})...)
 	s.api.Register(g)
 	storeCtx, stopStore := context.WithCancel(context.Background())
 	apiCtx, stopAPI := context.WithCancel(context.Background())

@@ -84,6 +84,10 @@ type Config struct {
 	// Queues of this server's waiters, which its other APIs share; whoever gives
 	// them runs them. nil: queues of the API's own.
 	Queues *queue.Queues
+	// Login turns the name, or id, of a credential and a password into a token, with
+	// the status codes Unauthenticated and ResourceExhausted for who fails, and who
+	// fails too often. nil: nobody is asked who they are.
+	Login func(ctx context.Context, name, password string) (token string, err error)
 	// Metrics may be nil.
 	Metrics *metrics.Server
 	// Logger; nil: slog.Default().

@@ -44,7 +44,7 @@ func permissionTable() map[string]permission {
 		pb.Cluster_MemberPromote_FullMethodName: {roles: bosses, all: wholeCluster, changes: true},
 
 		pb.Maintenance_Status_FullMethodName: {roles: lookers},
-		pb.Maintenance_Alarm_FullMethodName:  {roles: lookers, keys: keysOf(checkAlarm), changes: true},
+		pb.Maintenance_Alarm_FullMethodName:  {roles: lookers, keys: keysOf(checkAlarm)},
 		// A sum over all keys tells whether a guess of their values is right.
 		pb.Maintenance_Hash_FullMethodName:       {roles: lookers, all: wholeStore},
 		pb.Maintenance_HashKV_FullMethodName:     {roles: lookers, all: wholeStore},

@@ -35,7 +35,7 @@ func TestForeignWatchesAreRefused(t *testing.T) {
 			}
 			return m
 		}
-		if m := ask(createWatch("/a/", "/a0", 5)); !m.Created || m.Canceled || m.WatchId != 5 {
+		if m := ask(createWatch("/a/"+s.id+"/", "/a/"+s.id+"0", 5)); !m.Created || m.Canceled || m.WatchId != 5 {
 			t.Fatalf("a's own watch: %v", m)
 		}
 		for _, foreign := range [][2]string{
@@ -47,9 +47,9 @@ func TestForeignWatchesAreRefused(t *testing.T) {
 			}
 		}
 		putAs(t, s, "boss", "/b/k", 0)
-		putAs(t, s, "a", "/a/k", 0)
+		putAs(t, s, "a", "/a/"+s.id+"/k", 0)
 		m, err := stream.Recv()
-		if err != nil || m.WatchId != 5 || len(m.Events) != 1 || string(m.Events[0].Kv.Key) != "/a/k" {
+		if err != nil || m.WatchId != 5 || len(m.Events) != 1 || string(m.Events[0].Kv.Key) != "/a/"+s.id+"/k" {
 			t.Errorf("%s: a's own watch hears %v, %v", s.id, m, err)
 		}
 		_ = stream.CloseSend()
