@@ -7,7 +7,9 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/leasehold-dev/leasehold/ownership/auth"
 	pb "github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
+	"github.com/leasehold-dev/leasehold/raftstore/access"
 	"github.com/leasehold-dev/leasehold/raftstore/backup"
 	"github.com/leasehold-dev/leasehold/raftstore/state"
 )
@@ -24,6 +26,9 @@ func (a *cluster) SaveBackup(r *pb.SaveBackupRequest, out grpc.ServerStreamingSe
 // saveBackup captures the state after a linearizable read, so that everything
 // acknowledged before the call is in it, and streams it while the state goes on.
 func (a *cluster) saveBackup(ctx context.Context, _ *pb.SaveBackupRequest, send func(*pb.SaveBackupResponse) error) error {
+	if id := access.FromContext(ctx); !id.Scope.AllKeys() {
+		return auth.Denied(id, "a backup has all keys, and wants a caller who may see them")
+	}
 	if n := a.saving.Add(1); n > maxBackups {
 		a.saving.Add(-1)
 		return failf(pb.ReasonConflict, "server %s is making %d backups already: try again when one is done", a.cfg.ServerID, maxBackups)

@@ -17,6 +17,8 @@ import (
 	"github.com/leasehold-dev/leasehold/ownership/auth"
 	"github.com/leasehold-dev/leasehold/ownership/controller"
 	pb "github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
+	"github.com/leasehold-dev/leasehold/ownership/pki"
+	"github.com/leasehold-dev/leasehold/ownership/pki/pkitest"
 	"github.com/leasehold-dev/leasehold/raftstore"
 	"github.com/leasehold-dev/leasehold/raftstore/state"
 )
@@ -106,7 +108,9 @@ type server struct {
 	store *raftstore.Store
 	ctl   *controller.Controller
 	api   *API
+	certs *pki.Store
 	guard *auth.Auth
+	ca    *pkitest.Authority // nil: without TLS
 	grpc  *grpc.Server
 	net   *network
 	stop  func()
@@ -118,10 +122,15 @@ type testCluster struct {
 
 func startCluster(t testing.TB, n int, change ...func(*Config)) *testCluster {
 	t.Helper()
+	return startServers(t, n, nil, change)
+}
+
+func startServers(t testing.TB, n int, ca *pkitest.Authority, change []func(*Config)) *testCluster {
+	t.Helper()
 	c := &testCluster{}
 	var peers []raftstore.Peer
 	for i := range n {
-		s := &server{id: fmt.Sprintf("s%d", i+1), net: &network{ln: listen(t)}}
+		s := &server{id: fmt.Sprintf("s%d", i+1), ca: ca, net: &network{ln: listen(t)}}
 		c.servers = append(c.servers, s)
 	}
 	for _, s := range c.servers {
@@ -180,16 +189,16 @@ func (s *server) start(t testing.TB, n int, change []func(*Config)) {
 		t.Fatal(err)
 	}
 	cfg := Config{Store: s.store, Controller: s.ctl, ServerID: s.id, Version: "test", ElectionTimeout: electionTimeoutOf(n), Clock: clock, Logger: log}
+	opts := s.secure(t, &cfg)
 	for _, f := range change {
 		f(&cfg)
 	}
 	if s.api, err = New(cfg); err != nil {
 		t.Fatal(err)
 	}
-	if s.guard == nil {
-		s.guard = auth.Open(s.api)
-	}
-	s.grpc = grpc.NewServer(append(s.guard.ServerOptions(), s.api.ServerOptions()...)...)
+	s.guard = s.newGuard()
+	opts = append(opts, s.guard.ServerOptions()...)
+	s.grpc = grpc.NewServer(append(opts, s.api.ServerOptions()...)...)
 	s.api.Register(s.grpc)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup

@@ -24,10 +24,16 @@ import (
 func startCoordination(t *testing.T, n int, change ...func(*Config)) *testCluster {
 	t.Helper()
 	c := startCluster(t, n, change...)
+	c.raise(t)
+	return c
+}
+
+// raise the feature level to the highest.
+func (c *testCluster) raise(t *testing.T) {
+	t.Helper()
 	c.propose(t, func(s *server) state.Command {
 		return &state.RaiseFeature{Term: s.store.Status().Term, Level: state.MaxFeature}
 	})
-	return c
 }
 
 // propose writes a command at whoever leads.

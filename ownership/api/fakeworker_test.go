@@ -29,7 +29,13 @@ type fakeWorker struct {
 
 func dialWorker(t *testing.T, conn *grpc.ClientConn, first *pb.AttachRequest) *fakeWorker {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
+	return attachAs(t, t.Context(), conn, first)
+}
+
+// attachAs is dialWorker with what the context presents.
+func attachAs(t *testing.T, ctx context.Context, conn *grpc.ClientConn, first *pb.AttachRequest) *fakeWorker {
+	t.Helper()
+	ctx, cancel := context.WithCancel(ctx)
 	stream, err := pb.NewSessionServiceClient(conn).Attach(ctx)
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,10 @@ import (
 )
 
 // The API says itself who may call what, by the option of each rpc in the protos.
-var _ auth.Audited = (*API)(nil)
+var (
+	_ auth.Audited = (*API)(nil)
+	_ auth.Aimed   = (*API)(nil)
+)
 
 // accessOf is the rule of an rpc, or nil.
 func accessOf(d protoreflect.MethodDescriptor) *pb.Access {

@@ -93,5 +93,9 @@ func (a *Auth) failLogin(err error, who, from string) error {
 		a.cfg.Metrics.LimitHit("failed_logins")
 		return limited()
 	}
+	if access.CheckID(who) != nil {
+		who = "" // a name that somebody has typed may be anything, a secret as well
+	}
+	a.log.Warn("login failed", "credential", who, "from", from, "cause", err)
 	return a.fail(err)
 }

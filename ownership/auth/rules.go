@@ -25,6 +25,11 @@ type Audited interface {
 	Rules
 	// Changes reports whether a method changes something worth an entry.
 	Changes(method string) bool
+}
+
+// Aimed are Rules that can tell the audit log what a request is about.
+type Aimed interface {
+	Rules
 	// Target says in few words what a request is about: "keyspace=orders
 	// partition=3". It never has a secret, nor a value that a caller stores.
 	Target(method string, req proto.Message) string
@@ -99,9 +104,9 @@ func (a *Auth) changes(method string) bool {
 
 func (a *Auth) target(method string, req proto.Message) string {
 	_, rules := a.needs(method)
-	audited, ok := rules.(Audited)
+	aimed, ok := rules.(Aimed)
 	if !ok || req == nil {
 		return ""
 	}
-	return audited.Target(method, req)
+	return aimed.Target(method, req)
 }
