@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -105,7 +106,7 @@ func TestTLSFiles(t *testing.T) {
 			}
 		}
 	}
-	if _, err := pki.Open(pki.Files{Cert: d.path("s1.pem"), Key: d.path("s1-key.pem"), CA: d.path("ca.pem")}, "orders", nil); err != nil {
+	if _, err := pki.Open(pki.Files{Cert: d.path("s1.pem"), Key: d.path("s1-key.pem"), CA: d.path("ca.pem")}, "orders", slog.Default()); err != nil {
 		t.Error(err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -441,4 +442,20 @@ func TestFilesAreLookedAtOnceASecond(t *testing.T) {
 			t.Error("not looked at")
 		}
 	})
+}
+
+func TestKeyThatEverybodyMayReadIsTold(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("files there have no such modes")
+	}
+	dir := t.TempDir()
+	f, _ := issue(t, authority(t, dir, "leasehold"), dir, access.Server, "s1", day1)
+	for mode, want := range map[os.FileMode]bool{0o600: false, 0o640: false, 0o644: true} {
+		if err := os.Chmod(f.Key, mode); err != nil {
+			t.Fatal(err)
+		}
+		if _, l := open(t, f, "leasehold"); strings.Contains(l.String(), f.Key) != want {
+			t.Errorf("mode %o: %q", mode, l)
+		}
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -138,6 +139,9 @@ func (s *Store) start() error {
 		if t.isRevoked(m.pair.Leaf) {
 			return s.ownFault(refuse(m.pair.Leaf, ReasonRevoked, "its authority has revoked it; issue another with leasehold tls issue"))
 		}
+	}
+	if info := s.stamps[s.files.Key]; info != nil && info.Mode().Perm()&0o004 != 0 && runtime.GOOS != "windows" {
+		s.log.Warn("the key of the certificate can be read by every user of this machine: chmod o-rwx", "file", s.files.Key)
 	}
 	s.current.Store(m)
 	s.next.Store(int64(time.Since(s.born) + lookEvery))
