@@ -244,6 +244,26 @@ var servers = board{
 					`max by (cluster, instance) (leasehold_event_watchers{@})`, "{{instance}}"}},
 			},
 		}},
+		{"Who is not let in?", []panel{
+			{
+				kind: bars, title: "Refused for who they are", unit: "none", width: 8,
+				about: "In each interval: connections and calls of somebody who could not say who they are, or may not do what they asked for. A steady line is a program with an old certificate; the servers' logs name it.",
+				queries: []query{{
+					`sum by (cluster, reason) (increase(leasehold_auth_failures_total{@}[$__rate_interval]))`, "{{cluster}} {{reason}}"}},
+			},
+			{
+				kind: bars, title: "Refused for being too much", unit: "none", width: 8,
+				about: "In each interval: connections, calls and messages that were refused because a limit was reached. Those that are let in do not notice; the servers' logs name addresses.",
+				queries: []query{{
+					`sum by (cluster, instance, limit) (increase(leasehold_limit_rejections_total{@}[$__rate_interval]))`, "{{instance}} {{limit}}"}},
+			},
+			{
+				kind: lines, title: "Until certificates run out", unit: "s", width: 8,
+				about: "How long the certificate of each server, and the first of the authorities that it believes, will last. 0: it has run out, or there is no TLS. New files are used without a restart.",
+				queries: []query{{
+					`clamp_min(min by (cluster, instance, certificate) (leasehold_certificate_expiry_timestamp_seconds{@}) - time(), 0)`, "{{instance}} {{certificate}}"}},
+			},
+		}},
 		{"Are keys well?", []panel{
 			{
 				kind: lines, title: "Changes of keys", unit: "cps", width: 8,

@@ -48,7 +48,7 @@ func (a Alert) Runbook() string { return RunbookURL + a.Name + ".md" }
 
 // Groups are all rules, in the order of the file.
 func Groups() []Group {
-	return []Group{ownership(), workers(), servers(), gossip(), api()}
+	return []Group{ownership(), workers(), servers(), gossip(), api(), access()}
 }
 
 // Alerts are the alerts of all groups.
