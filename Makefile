@@ -10,7 +10,7 @@ CHAOS     ?= 10m
 IMAGE     ?= leasehold:local
 
 # Modules of their own: what they need, nobody needs who builds the product.
-NESTED    := ownership/examples/clientgo raftstore/etcdapi/difftest raftstore/etcdapi/etcdbench metrics/mixin ownership/console/browsertest
+NESTED    := ownership/examples/clientgo raftstore/etcdapi/difftest raftstore/etcdapi/etcdbench metrics/mixin ownership/console/browsertest .ci/vuln .ci/release
 
 BUF_VERSION          := v1.75.0
 PROTOC_GEN_GO        := v1.36.12
@@ -19,7 +19,13 @@ PROTOC_GEN_CONNECT   := v1.21.1
 PROTOC_GEN_GATEWAY   := v2.29.0
 GOLANGCI_VERSION     := v2.15.0
 
-.PHONY: all build image test nested chaos race lint fuzz bench etcdbench mutants generate clean
+# What releases are built with, and looked through for vulnerabilities with. A fix
+# of the standard library is a new one here.
+RELEASE_GO := go1.26.10
+# The Go vulnerability database, as a module or a file:// URL.
+VULNDB     ?= golang.org/x/vulndb@v0.0.0-20261105234957-e22db6528018
+
+.PHONY: all build image test nested chaos race lint fuzz bench etcdbench mutants vuln release third-party generate clean
 
 all: build test
 
@@ -67,6 +73,15 @@ etcdbench: build ## figures beside etcd's, in one run: six minutes
 mutants: ## break each promise in a copy of the tree: a named test must notice
 	$(GO) run ./.ci/mutants $(MUTANTS)
 
+vuln: ## known vulnerabilities in what the product calls; no network needed the second time
+	GOTOOLCHAIN=$(RELEASE_GO) $(GO) -C .ci/vuln run . -C $(CURDIR) -db $(VULNDB)
+
+release: ## archives, SBOMs and checksums in dist/, built twice and compared; KEY=FILE signs
+	$(GO) -C .ci/release run . -C $(CURDIR) -version $(VERSION) -toolchain $(RELEASE_GO) -key "$(KEY)"
+
+third-party: ## the list of modules in the binaries with their licences
+	$(GO) -C .ci/release run . -C $(CURDIR) -third-party
+
 generate: ## remake the generated code, dashboards and rules
 	@mkdir -p bin/tools
 	GOBIN=$(CURDIR)/bin/tools $(GO) install github.com/bufbuild/buf/cmd/buf@$(BUF_VERSION)
@@ -79,4 +94,4 @@ generate: ## remake the generated code, dashboards and rules
 	$(GO) -C metrics/mixin run ./cmd/mixin $(CURDIR)
 
 clean:
-	rm -rf bin
+	rm -rf bin dist
