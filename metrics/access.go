@@ -12,6 +12,7 @@ type accesses struct {
 	limits   counters
 	failures counters
 	expiry   gauges
+	unkept   prometheus.Counter
 }
 
 // The limits that a server has, and why it does not believe who somebody says
@@ -34,6 +35,16 @@ func (a *accesses) add(s *set) {
 	a.expiry = s.gauges("certificate_expiry_timestamp_seconds",
 		"When the server's own certificate and the first of the authorities that it believes run out, as Unix time; 0: there is none.",
 		"certificate", "server", "authority")
+	a.unkept = s.counter("audit_log_lost_entries_total",
+		"Entries of the log of who called what that could not be written; the file says where they are missing.")
+}
+
+// AuditLost counts entries that are missing in the log of who called what.
+func (s *Server) AuditLost(n int) {
+	if s == nil || n <= 0 {
+		return
+	}
+	s.access.unkept.Add(float64(n))
 }
 
 // LimitHit counts what was refused because of a limit: connections,

@@ -210,6 +210,7 @@ func TestReloadIsAllOrNothing(t *testing.T) {
 func TestReloadNamesEveryChange(t *testing.T) {
 	key := writeFile(t, "MDEyMzQ1Njc4OWFiY2RlZg==\n")
 	other := map[string]string{
+		"audit_log": "/var/log/leasehold/audit.log", "audit_log_bytes": "1000000", "audit_log_files": "3",
 		"admin_addr": "127.0.0.1:7490", "advertise": "10.0.0.9", "bootstrap_expect": "1", "data_dir": "elsewhere", "election_timeout": "700ms",
 		"gossip_addr": "127.0.0.1:1402", "gossip_key_file": key, "gossip_label": "other", "grpc_addr": "127.0.0.1:1400", "http_addr": "127.0.0.1:1480",
 		"id": "s9", "initial_delay": "2s", "insecure": "true", "join": "[10.0.0.3:7402]", "log_format": "json", "log_level": "debug",

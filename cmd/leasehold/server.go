@@ -83,12 +83,15 @@ func (s *serverFlags) flags(f *pflag.FlagSet) {
 	f.IntVar(&c.BootstrapExpect, "bootstrap-expect", 0, "how many servers form the cluster, once; 0 waits for cluster init or raft add (env LEASEHOLD_BOOTSTRAP_EXPECT)")
 	f.StringVar(&c.GossipLabel, "gossip-label", c.GossipLabel, "keeps the gossip of different clusters apart (env LEASEHOLD_GOSSIP_LABEL)")
 	f.StringVar(&s.gossipKeyFile, "gossip-key-file", "", "`file` with 16, 24 or 32 bytes in base64 that encrypt gossip (env LEASEHOLD_GOSSIP_KEY_FILE)")
+	f.StringVar(&c.AuditLog, "audit-log", "", "`file` of who has called what, or off (default none) (env LEASEHOLD_AUDIT_LOG)")
+	f.Int64Var(&c.AuditLogBytes, "audit-log-bytes", c.AuditLogBytes, "`size` at which a new file of it begins (env LEASEHOLD_AUDIT_LOG_BYTES)")
+	f.IntVar(&c.AuditLogFiles, "audit-log-files", c.AuditLogFiles, "how many `files` of it are kept (env LEASEHOLD_AUDIT_LOG_FILES)")
 	f.BoolVar(&c.Insecure, "insecure", false, "listen off loopback without TLS and gossip key (env LEASEHOLD_INSECURE)")
 	f.Var(&s.electionTimeout, "election-timeout", "of the Raft group; the least TTL is six of it (env LEASEHOLD_ELECTION_TIMEOUT)")
 	f.Var(&s.initialDelay, "initial-delay", "for keyspaces created without one: wait for more workers before the first grants (env LEASEHOLD_INITIAL_DELAY)")
 	f.Var(&s.shutdownTimeout, "shutdown-timeout", "bound of a clean stop (env LEASEHOLD_SHUTDOWN_TIMEOUT)")
 	f.Uint64Var(&c.TokenFloor, "token-floor", 0, "last resort: raise the token counter to at least this (env LEASEHOLD_TOKEN_FLOOR)")
-	layered(f, "id", "data-dir", "advertise", "join", "bootstrap-expect", "gossip-label", "gossip-key-file", "insecure",
+	layered(f, "id", "data-dir", "advertise", "join", "bootstrap-expect", "gossip-label", "gossip-key-file", "audit-log", "audit-log-bytes", "audit-log-files", "insecure",
 		"election-timeout", "initial-delay", "shutdown-timeout", "token-floor")
 	s.keys.define(f, c)
 	s.logs.flags(f, slog.LevelInfo)

@@ -86,7 +86,7 @@ func TestLines(t *testing.T) {
 	for _, e := range []Entry{
 		{Time: at, Identity: anna, From: "10.0.0.7:1", Method: "/a/Drain", Target: "orders/3", Outcome: "ok"},
 		{Time: at, Identity: batch, Method: "/a/Get", Outcome: "DENIED"},
-		{Time: at, Identity: access.Anybody(), Method: "/a/Get", Outcome: "ok"},
+		{Time: at, Identity: access.Anybody(), Method: "/a/Get", Target: "name=" + access.Token("abc123abc123", make([]byte, access.SecretLen)), Outcome: "ok"},
 		{Time: at, Identity: nobody, Method: "/a/Get\n<x>\xff", Target: strings.Repeat("ö", 5000), Outcome: "UNAUTHENTICATED"},
 	} {
 		l.Record(e)
@@ -101,7 +101,7 @@ func TestLines(t *testing.T) {
 		`"seq":2,"who":"server/s1","method":"(start)"`,
 		`{"time":"2026-11-30T11:00:00.123Z","server":"s1","seq":3,"who":"operator/anna","source":"certificate","proof":"0a1b","from":"10.0.0.7:1","method":"/a/Drain","target":"orders/3","outcome":"ok","prev":"`,
 		`"who":"worker/batch","source":"credential","proof":"abc123abc123","method":"/a/Get","outcome":"DENIED"`,
-		`"who":"anybody","source":"open"`,
+		`"who":"anybody","source":"open","method":"/a/Get","target":"name=lhc_abc123abc123_[redacted]"`,
 		`"who":"nobody","method":"/a/Get\n<x>\ufffd","target":"` + strings.Repeat("ö", maxField/2) + `…","outcome":"UNAUTHENTICATED"`,
 		`"seq":7,"who":"server/s1","method":"(stop)"`,
 	} {

@@ -7,5 +7,6 @@ func (s *Server) openAuth() {
 	s.auth = auth.New(auth.Config{
 		Rules:  []auth.Rules{s.api, s.etcd},
 		Logger: s.log, Metrics: s.metrics,
+		Audit: s.auditRecorder(),
 	})
 }

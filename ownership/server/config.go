@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/leasehold-dev/leasehold/ownership/auditlog"
 	"github.com/leasehold-dev/leasehold/ownership/bootclock"
 	"github.com/leasehold-dev/leasehold/raftstore"
 	"github.com/leasehold-dev/leasehold/raftstore/etcdapi"
@@ -45,6 +46,12 @@ type Config struct {
 	GossipLabel string
 	// GossipKey encrypts gossip; 16, 24 or 32 bytes. Empty: no encryption.
 	GossipKey []byte
+	// AuditLog is the file of who has called what; those before it get a suffix.
+	// AuditLogOff: there is none, as when it is empty.
+	AuditLog string
+	// AuditLogBytes is how large a file of it gets, AuditLogFiles how many are kept.
+	AuditLogBytes int64
+	AuditLogFiles int
 	// Insecure allows listeners off loopback without TLS and gossip key.
 	Insecure bool
 	// ElectionTimeout of the Raft group, also its heartbeat timeout. The least
@@ -113,6 +120,8 @@ func DefaultConfig() Config {
 		QuotaBytes:       etcdapi.DefaultQuotaBytes,
 		CompactAge:       etcdapi.DefaultCompactAge,
 		CompactRevisions: etcdapi.DefaultCompactRevisions,
+		AuditLogBytes:    auditlog.DefaultSegmentBytes,
+		AuditLogFiles:    auditlog.DefaultSegments,
 		Version:          "devel",
 	}
 }
@@ -206,6 +215,12 @@ func (c *Config) Validate() error {
 	}
 	if c.CompactRevisions != 0 && c.CompactRevisions < leastCompactRevisions {
 		refuse("--compact-revisions", strconv.FormatInt(c.CompactRevisions, 10), fmt.Sprintf("want 0 (no bound) or at least %d", leastCompactRevisions))
+	}
+	if c.AuditLogBytes < auditlog.MinSegmentBytes {
+		refuse("--audit-log-bytes", strconv.FormatInt(c.AuditLogBytes, 10), fmt.Sprintf("want at least %d", auditlog.MinSegmentBytes))
+	}
+	if c.AuditLogFiles < auditlog.MinSegments {
+		refuse("--audit-log-files", strconv.Itoa(c.AuditLogFiles), fmt.Sprintf("want at least %d", auditlog.MinSegments))
 	}
 	if n := len(c.GossipKey); !slices.Contains([]int{0, 16, 24, 32}, n) {
 		refuse("--gossip-key-file", "", fmt.Sprintf("a key of %d bytes: want 16, 24 or 32", n)) // never the key itself

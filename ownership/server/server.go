@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,6 +23,7 @@ import (
 	"github.com/leasehold-dev/leasehold/metrics"
 	"github.com/leasehold-dev/leasehold/ownership/api"
 	"github.com/leasehold-dev/leasehold/ownership/audit"
+	"github.com/leasehold-dev/leasehold/ownership/auditlog"
 	"github.com/leasehold-dev/leasehold/ownership/auth"
 	"github.com/leasehold-dev/leasehold/ownership/console"
 	"github.com/leasehold-dev/leasehold/ownership/controller"
@@ -68,6 +70,7 @@ type Server struct {
 	readyOnce     sync.Once
 
 	vitals  vitals
+	calls   *auditlog.Log                 // who has called what; nil: it is not kept
 	finding atomic.Pointer[audit.Finding] // of the audit, to be logged; nil: nothing
 
 	twins    chan string   // capacity 1: gRPC address of who is said to have this server's id
@@ -148,6 +151,12 @@ func New(cfg Config) (_ *Server, err error) {
 		return nil, err
 	}
 	undo = append(undo, func() { s.store.Close() })
+	if err := s.openAuditLog(); err != nil {
+		return nil, err
+	}
+	if s.calls != nil {
+		undo = append(undo, func() { _ = s.closeAuditLog(context.Background()) })
+	}
 	if err := s.openGossip(); err != nil {
 		return nil, err
 	}
@@ -360,6 +369,9 @@ func (s *Server) Run(ctx context.Context) error {
 		// Before the streams end, the workers have gone to the new leader.
 		{name: "grpc", run: s.serveGRPC, stop: s.handOverLeadership},
 		{name: "http", run: func(ctx context.Context) error { return serveHTTP(ctx, s.http, s.httpListener) }, stop: s.unready},
+	}
+	if s.calls != nil {
+		floors = slices.Insert(floors, 0, floor{name: "audit log", run: s.keepAuditLog})
 	}
 	if s.console != nil { // its streams would hold up the end of http
 		floors = append(floors, floor{name: "console", run: s.console.Run})
