@@ -30,7 +30,7 @@ Three servers are started on loopback, with log and fsync on disk, unless
 func benchConfig(e env, cmd *cobra.Command) bench.Config {
 	var cfg bench.Config
 	if cmd.Flags().Changed("server") {
-		cfg.Servers = e.flags.server
+		cfg.Servers, cfg.Identity = e.flags.server, e.flags.security.Files
 	}
 	if e.isTerminal(e.stderr) {
 		cfg.Progress = func(format string, args ...any) {

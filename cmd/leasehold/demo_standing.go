@@ -58,7 +58,11 @@ demo audit. The compose file of deploy/compose runs three of them.`,
 				return err
 			}
 			defer stop()
-			err = s.Relay(cmd.Context(), id, e.flags.server, demo.Surroundings{Out: discard{}, Log: log, Metrics: series})
+			at := demo.Surroundings{Out: discard{}, Log: log, Metrics: series}
+			if at.TLS, at.Credential, err = e.security(); err != nil {
+				return err
+			}
+			err = s.Relay(cmd.Context(), id, e.flags.server, at)
 			var stopped *signalError
 			if errors.As(context.Cause(cmd.Context()), &stopped) {
 				return nil // it was asked to

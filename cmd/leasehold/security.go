@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/leasehold-dev/leasehold/cmd/leasehold/internal/identity"
 	"github.com/leasehold-dev/leasehold/ownership/client"
 	"github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
 	"github.com/leasehold-dev/leasehold/ownership/pki"
@@ -14,37 +15,24 @@ import (
 
 // securityFlags say which servers a command believes, and who it is to them. A
 // server has flags of the same names for its own certificate.
-type securityFlags struct {
-	files      pki.Files
-	credential string
-}
+type securityFlags struct{ identity.Files }
 
 func (s *securityFlags) define(f *pflag.FlagSet) {
-	f.StringVar(&s.files.CA, "tls-ca-file", "", "PEM `file` with the authority of the servers' certificates: talk over TLS (env LEASEHOLD_TLS_CA_FILE)")
-	f.StringVar(&s.files.Cert, "tls-cert-file", "", "PEM `file` with the certificate that says who calls (env LEASEHOLD_TLS_CERT_FILE)")
-	f.StringVar(&s.files.Key, "tls-key-file", "", "PEM `file` with its key (env LEASEHOLD_TLS_KEY_FILE)")
-	f.StringVar(&s.credential, "credential-file", "", "`file` with the credential that says who calls, in place of a certificate (env LEASEHOLD_CREDENTIAL_FILE)")
+	f.StringVar(&s.TLS.CA, "tls-ca-file", "", "PEM `file` with the authority of the servers' certificates: talk over TLS (env LEASEHOLD_TLS_CA_FILE)")
+	f.StringVar(&s.TLS.Cert, "tls-cert-file", "", "PEM `file` with the certificate that says who calls (env LEASEHOLD_TLS_CERT_FILE)")
+	f.StringVar(&s.TLS.Key, "tls-key-file", "", "PEM `file` with its key (env LEASEHOLD_TLS_KEY_FILE)")
+	f.StringVar(&s.Credential, "credential-file", "", "`file` with the credential that says who calls, in place of a certificate (env LEASEHOLD_CREDENTIAL_FILE)")
 	layered(f, "tls-ca-file", "tls-cert-file", "tls-key-file", "credential-file")
 }
 
 // security is what the flags mean; nil and nil without any.
 func (e env) security() (*tls.Config, client.Credential, error) {
-	s := &e.flags.security
+	cfg, credential, err := e.flags.security.Open()
+	var cert *pki.Error
 	switch {
-	case !s.files.Any() && s.credential == "":
-		return nil, nil, nil
-	case s.files.CA == "" && s.credential != "":
-		return nil, nil, &usageError{fmt.Errorf("--credential-file without --tls-ca-file: %w", client.ErrCredentialInPlain)}
-	}
-	cfg, err := pki.Client(s.files)
-	if err != nil {
+	case errors.As(err, &cert):
 		return nil, nil, &usageError{&hintError{err, "leasehold tls inspect FILE shows what is in a certificate"}}
-	}
-	if s.credential == "" {
-		return cfg, nil, nil
-	}
-	credential, err := client.CredentialFile(s.credential)
-	if err != nil {
+	case err != nil:
 		return nil, nil, &usageError{err}
 	}
 	return cfg, credential, nil
@@ -52,7 +40,7 @@ func (e env) security() (*tls.Config, client.Credential, error) {
 
 // warnOfSecrets tells of files with secrets that everybody on this machine can read.
 func (e env) warnOfSecrets() {
-	for _, file := range []string{e.flags.security.files.Key, e.flags.security.credential} {
+	for _, file := range []string{e.flags.security.TLS.Key, e.flags.security.Credential} {
 		if err := checkPrivate(file); err != nil {
 			fmt.Fprintf(e.stderr, "leasehold: warning: %v\n", err)
 		}

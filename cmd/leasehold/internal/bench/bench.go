@@ -19,6 +19,7 @@ package bench
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ import (
 	"time"
 
 	"github.com/leasehold-dev/leasehold/cmd/leasehold/internal/cluster"
+	"github.com/leasehold-dev/leasehold/cmd/leasehold/internal/identity"
 	"github.com/leasehold-dev/leasehold/ownership/client"
 	"github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
 )
@@ -35,6 +37,8 @@ type Config struct {
 	// Servers, when not empty, are to be measured instead of own ones. Workers
 	// still run on this machine.
 	Servers string
+	// Identity is who the benches and their workers are to those servers.
+	Identity identity.Files
 	// Progress is told, now and then, how far a bench is. nil: nobody.
 	Progress func(format string, args ...any)
 }
@@ -51,14 +55,16 @@ const (
 
 // bed is what a bench runs on.
 type bed struct {
-	cfg     Config
-	dir     string
-	group   *cluster.Group
-	cluster *cluster.Cluster // nil: somebody else's
-	client  *client.Client
-	addrs   string
-	run     string // makes names of this run unique
-	created []string
+	cfg        Config
+	dir        string
+	group      *cluster.Group
+	cluster    *cluster.Cluster // nil: somebody else's
+	client     *client.Client
+	tls        *tls.Config // of somebody else's servers; nil: none
+	credential client.Credential
+	addrs      string
+	run        string // makes names of this run unique
+	created    []string
 }
 
 // lay starts servers if there are none, and connects.
@@ -92,7 +98,10 @@ func lay(ctx context.Context, cfg Config) (b *bed, err error) {
 		}
 		b.addrs = b.cluster.Addrs()
 	}
-	b.client, err = client.Dial(ctx, client.Config{Servers: b.addrs})
+	if b.tls, b.credential, err = cfg.Identity.Open(); err != nil {
+		return b, err
+	}
+	b.client, err = client.Dial(ctx, client.Config{Servers: b.addrs, TLS: b.tls, Credential: b.credential})
 	return b, err
 }
 

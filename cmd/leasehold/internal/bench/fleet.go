@@ -59,7 +59,7 @@ func (f *fleet) start(cfg workerConfig) (*cluster.Process, error) {
 	f.started++
 	name := fmt.Sprintf("workers-%d", f.started)
 	f.mu.Unlock()
-	cfg.Servers = f.bed.addrs
+	cfg.Servers, cfg.Identity = f.bed.addrs, f.bed.cfg.Identity
 	raw, err := json.Marshal(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("encode configuration of workers: %w", err)

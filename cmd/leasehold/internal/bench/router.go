@@ -65,7 +65,7 @@ func RouterTimes(ctx context.Context, cfg Config, c RouterConfig) (result Operat
 	watchers := make([]*watcher, c.Routers)
 	for i := range watchers {
 		w := &watcher{changed: make(chan struct{}, 1)}
-		w.router, err = router.New(router.Config{Servers: b.addrs, Keyspaces: []string{space}, AnyServer: c.AnyServer, OnChange: w.hear})
+		w.router, err = router.New(router.Config{Servers: b.addrs, TLS: b.tls, Credential: b.credential, Keyspaces: []string{space}, AnyServer: c.AnyServer, OnChange: w.hear})
 		if err != nil {
 			return result, err
 		}

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/leasehold-dev/leasehold/cmd/leasehold/internal/identity"
 	"github.com/leasehold-dev/leasehold/ownership/bootclock"
 	"github.com/leasehold-dev/leasehold/ownership/fence"
 	"github.com/leasehold-dev/leasehold/ownership/worker"
@@ -25,11 +26,12 @@ const WorkerCommand = "bench-worker"
 
 // workerConfig is what a process of workers is told.
 type workerConfig struct {
-	Servers  string   `json:"servers"`
-	Workers  []string `json:"workers"`
-	Keyspace string   `json:"keyspace"` // which all of them run from the start
-	Measured string   `json:"measured"` // the keyspace that notes are taken of
-	Gossip   bool     `json:"gossip"`
+	Servers  string         `json:"servers"`
+	Identity identity.Files `json:"identity,omitzero"`
+	Workers  []string       `json:"workers"`
+	Keyspace string         `json:"keyspace"` // which all of them run from the start
+	Measured string         `json:"measured"` // the keyspace that notes are taken of
+	Gossip   bool           `json:"gossip"`
 	// Received: note when the library has received a lease with its token, and
 	// nothing else: no handler of the measured keyspace starts, since a hundred
 	// thousand goroutines would be measured instead.
@@ -168,7 +170,13 @@ func (h *host) join(ctx context.Context, id string) {
 		gossip = worker.GossipAuto
 	}
 	var open sync.Once
+	tls, credential, err := h.cfg.Identity.Open()
+	if err != nil {
+		h.tell(tellFailed, fmt.Sprintf("%s: %v", id, err))
+		return
+	}
 	w, err := worker.Join(ctx, worker.Config{
+		TLS: tls, Credential: credential,
 		Servers: h.cfg.Servers, ID: id, Gossip: gossip, Logger: h.log, Clock: h.clock, Version: "bench",
 		Observer: &worker.Observer{
 			Granted: func(l *worker.Lease, at time.Duration) {

@@ -35,9 +35,10 @@ const ElectionTimeout = 500 * time.Millisecond
 // Cluster is a number of server processes that form one Raft group. Methods
 // are not safe for concurrent use.
 type Cluster struct {
-	group   *Group
-	dir     string
-	servers []*Server
+	group    *Group
+	dir      string
+	security *Security // nil: plaintext on loopback
+	servers  []*Server
 }
 
 // Server is one of them.
@@ -46,8 +47,9 @@ type Server struct {
 	GRPCAddr, RaftAddr, GossipAddr, HTTPAddr string
 
 	dataDir string
-	join    string // gossip addresses
-	expect  int    // how many form the cluster; 0: it is added to one
+	secured *Security // of its cluster
+	join    string    // gossip addresses
+	expect  int       // how many form the cluster; 0: it is added to one
 	logFile string
 	conn    *grpc.ClientConn
 	process *Process
@@ -82,7 +84,12 @@ func Specs(n int) []ServerSpec {
 
 // StartServers starts servers that form a cluster, each as its spec says.
 func StartServers(g *Group, dir string, specs []ServerSpec) (*Cluster, error) {
-	c := &Cluster{group: g, dir: dir}
+	return StartSecure(g, dir, specs, nil)
+}
+
+// StartSecure is StartServers with certificates and encrypted gossip; nil: without.
+func StartSecure(g *Group, dir string, specs []ServerSpec, security *Security) (*Cluster, error) {
+	c := &Cluster{group: g, dir: dir, security: security}
 	for _, spec := range specs {
 		if _, err := c.add(spec); err != nil {
 			return nil, errors.Join(err, c.Close())
@@ -116,7 +123,7 @@ func (c *Cluster) Forget(s *Server) error {
 
 // add puts a server on the list, with addresses and a data directory.
 func (c *Cluster) add(spec ServerSpec) (*Server, error) {
-	s := &Server{ServerSpec: spec, dataDir: filepath.Join(c.dir, spec.ID), logFile: filepath.Join(c.dir, spec.ID+".log")}
+	s := &Server{ServerSpec: spec, secured: c.security, dataDir: filepath.Join(c.dir, spec.ID), logFile: filepath.Join(c.dir, spec.ID+".log")}
 	if err := s.settle(); err != nil {
 		return nil, err
 	}
@@ -136,7 +143,13 @@ func (s *Server) settle() (err error) {
 	for i, addr := range []*string{&s.GRPCAddr, &s.RaftAddr, &s.GossipAddr, &s.HTTPAddr} {
 		*addr = net.JoinHostPort(host, strconv.Itoa(ports[i]))
 	}
-	if s.conn, err = grpc.NewClient(s.GRPCAddr, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
+	creds := insecure.NewCredentials()
+	if s.secured != nil {
+		if creds, err = s.secured.transport(); err != nil {
+			return err
+		}
+	}
+	if s.conn, err = grpc.NewClient(s.GRPCAddr, grpc.WithTransportCredentials(creds)); err != nil {
 		return fmt.Errorf("reach %s: %w", s.ID, err)
 	}
 	return nil
@@ -184,7 +197,14 @@ func (c *Cluster) Start(s *Server) (err error) {
 	args := []string{"server", "--id", s.ID, "--data-dir", s.dataDir,
 		"--grpc-addr", s.GRPCAddr, "--raft-addr", s.RaftAddr, "--gossip-addr", s.GossipAddr, "--http-addr", s.HTTPAddr,
 		"--join", s.join, "--bootstrap-expect", strconv.Itoa(s.expect), "--election-timeout", ElectionTimeout.String()}
-	if s.Host != "" {
+	switch {
+	case s.secured != nil:
+		flags, err := s.secured.server(s.ID)
+		if err != nil {
+			return err
+		}
+		args = append(args, flags...)
+	case s.Host != "":
 		args = append(args, "--insecure")
 	}
 	s.process, err = c.group.Start(Spec{Name: s.ID, Args: args, LogFile: s.logFile, Wrap: s.Wrap, Env: s.Env})

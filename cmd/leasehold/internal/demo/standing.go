@@ -93,7 +93,7 @@ func (s *Standing) path(name string) string { return filepath.Join(s.Dir, name) 
 // Relay is one worker, until ctx ends. It creates the keyspace if need be.
 // Beside the worker's goroutines it has one that waits for the last order.
 func (s *Standing) Relay(ctx context.Context, id, servers string, at Surroundings) error {
-	if err := s.createKeyspace(ctx, servers); err != nil {
+	if err := s.createKeyspace(ctx, servers, at); err != nil {
 		return err
 	}
 	process, err := s.process(id)
@@ -123,8 +123,8 @@ func (s *Standing) Relay(ctx context.Context, id, servers string, at Surrounding
 }
 
 // createKeyspace waits for the servers, too: containers start in any order.
-func (s *Standing) createKeyspace(ctx context.Context, servers string) error {
-	c, err := client.New(client.Config{Servers: servers, Timeout: patience})
+func (s *Standing) createKeyspace(ctx context.Context, servers string, at Surroundings) error {
+	c, err := client.New(client.Config{Servers: servers, Timeout: patience, TLS: at.TLS, Credential: at.Credential})
 	if err != nil {
 		return fmt.Errorf("look for servers: %w", err)
 	}
@@ -136,7 +136,11 @@ func (s *Standing) createKeyspace(ctx context.Context, servers string) error {
 	_, err = c.Keyspaces().CreateKeyspace(ctx, &leaseholdv1.CreateKeyspaceRequest{
 		Name: Keyspace, Partitions: s.Source.Partitions, TtlMs: s.TTLMillis, Takeover: takeover,
 	})
-	if err != nil && leaseholdv1.ReasonOf(err) != leaseholdv1.ReasonExists {
+	switch leaseholdv1.ReasonOf(err) {
+	case leaseholdv1.ReasonExists, leaseholdv1.ReasonDenied: // then it is an operator's to create
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("create keyspace: %w", err)
 	}
 	return nil

@@ -3,6 +3,7 @@ package demo
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/leasehold-dev/leasehold/metrics"
 	"github.com/leasehold-dev/leasehold/ownership/bootclock"
+	"github.com/leasehold-dev/leasehold/ownership/client"
 	"github.com/leasehold-dev/leasehold/ownership/worker"
 )
 
@@ -45,6 +47,9 @@ type Surroundings struct {
 	Clock bootclock.Clock
 	// Metrics is where the worker library counts; nil: nowhere.
 	Metrics *metrics.Worker
+	// TLS and Credential say who the worker is to servers of somebody else.
+	TLS        *tls.Config
+	Credential client.Credential
 }
 
 // RunWorker is a worker process of the demo. It runs until ctx is done (a
@@ -74,7 +79,7 @@ func RunWorker(ctx context.Context, raw string, at Surroundings) (err error) {
 	})
 	w, err := worker.Join(ctx, worker.Config{
 		Servers: cfg.Servers, ID: cfg.ID, Logger: at.Log, Clock: r.clock.Clock, Observer: r.observer(), Version: "demo",
-		Metrics: at.Metrics,
+		Metrics: at.Metrics, TLS: at.TLS, Credential: at.Credential,
 	})
 	if err != nil {
 		return fmt.Errorf("join: %w", err)
