@@ -20,6 +20,7 @@ type reloader struct {
 	running *serverFlags
 	key     []byte // the gossip key in use
 	setJoin func([]string) error
+	readTLS func() error       // nil: there is no TLS
 	done    func(at time.Time) // is told of each reload that was not refused
 	log     *slog.Logger
 }
@@ -39,6 +40,12 @@ func (r *reloader) reload() error {
 	if err != nil {
 		r.log.Error("settings were not reloaded, nothing has changed", "file", r.e.flags.config, "error", err)
 		return err
+	}
+	if r.readTLS != nil {
+		if err := r.readTLS(); err != nil {
+			r.log.Error("settings were not reloaded, nothing has changed", "file", r.e.flags.config, "error", err)
+			return err
+		}
 	}
 	if err := r.setJoin(fresh.cfg.Join); err != nil {
 		r.log.Error("settings were not reloaded, nothing has changed", "file", r.e.flags.config, "error", err)

@@ -217,7 +217,10 @@ func TestReloadNamesEveryChange(t *testing.T) {
 		"console":     "read",
 		"quota_bytes": "2097152", "compact_age": "2h", "compact_revisions": "5000",
 		"raft_addr": "127.0.0.1:1401", "shutdown_timeout": "11s", "token_floor": "7",
+		"tls_cert_file": "c2.pem", "tls_key_file": "k2.pem", "tls_ca_file": "a2.pem", "tls_crl_file": "r2.pem",
+		"max_connections": "9", "max_connections_per_address": "8", "max_handshakes": "7", "max_streams": "6", "max_request_bytes": "100000",
 	}
+	secure := []string{"tls_cert_file", "tls_key_file", "tls_ca_file"} // all or none
 	all := &serverFlags{}
 	all.flags(pflag.NewFlagSet("server", pflag.ContinueOnError))
 	all.each(func(f *pflag.Flag) {
@@ -226,10 +229,21 @@ func TestReloadNamesEveryChange(t *testing.T) {
 		if !ok {
 			t.Fatalf("setting %s is new: give another value here, and say in reloadable whether it takes effect", name)
 		}
-		file := writeFile(t, "data_dir: d\n")
+		base := "data_dir: d\n"
+		for _, key := range secure {
+			if strings.HasPrefix(name, "tls_") && key != name {
+				base += key + ": f.pem\n"
+			}
+		}
+		before := base
+		if slices.Contains(secure, name) {
+			before += name + ": f.pem\n"
+		}
+		file := writeFile(t, before)
 		c := &cli{env: map[string]string{"LEASEHOLD_CONFIG": file}}
 		r, _ := reloading(t, c)
-		content := "data_dir: d\n" + name + ": " + value + "\n"
+		old := shown(r.running.set.Lookup(f.Name))
+		content := base + name + ": " + value + "\n"
 		if name == "data_dir" {
 			content = name + ": " + value + "\n"
 		}
@@ -251,7 +265,7 @@ func TestReloadNamesEveryChange(t *testing.T) {
 			}
 			for _, c := range told {
 				from, _ := c["from"].(string)
-				if c["key"] != name || c["new"] != value || c["old"] != shown(f) && name != "data_dir" || !strings.HasPrefix(from, name+" in "+file) {
+				if c["key"] != name || c["new"] != value || c["old"] != old || !strings.HasPrefix(from, name+" in "+file) {
 					t.Errorf("%s: told %v", name, c)
 				}
 			}

@@ -86,11 +86,22 @@ func (s *serverFlags) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.AuditLog, "audit-log", "", "`file` of who has called what, or off (default none) (env LEASEHOLD_AUDIT_LOG)")
 	f.Int64Var(&c.AuditLogBytes, "audit-log-bytes", c.AuditLogBytes, "`size` at which a new file of it begins (env LEASEHOLD_AUDIT_LOG_BYTES)")
 	f.IntVar(&c.AuditLogFiles, "audit-log-files", c.AuditLogFiles, "how many `files` of it are kept (env LEASEHOLD_AUDIT_LOG_FILES)")
+	f.StringVar(&c.TLS.Cert, "tls-cert-file", "", "PEM `file` with this server's certificate: speak TLS and ask who calls (env LEASEHOLD_TLS_CERT_FILE)")
+	f.StringVar(&c.TLS.Key, "tls-key-file", "", "PEM `file` with its key (env LEASEHOLD_TLS_KEY_FILE)")
+	f.StringVar(&c.TLS.CA, "tls-ca-file", "", "PEM `file` with the authorities whose certificates are believed (env LEASEHOLD_TLS_CA_FILE)")
+	f.StringVar(&c.TLS.CRL, "tls-crl-file", "", "PEM `file` with their lists of revoked certificates (env LEASEHOLD_TLS_CRL_FILE)")
 	f.BoolVar(&c.Insecure, "insecure", false, "listen off loopback without TLS and gossip key (env LEASEHOLD_INSECURE)")
 	f.Var(&s.electionTimeout, "election-timeout", "of the Raft group; the least TTL is six of it (env LEASEHOLD_ELECTION_TIMEOUT)")
 	f.Var(&s.initialDelay, "initial-delay", "for keyspaces created without one: wait for more workers before the first grants (env LEASEHOLD_INITIAL_DELAY)")
 	f.Var(&s.shutdownTimeout, "shutdown-timeout", "bound of a clean stop (env LEASEHOLD_SHUTDOWN_TIMEOUT)")
 	f.Uint64Var(&c.TokenFloor, "token-floor", 0, "last resort: raise the token counter to at least this (env LEASEHOLD_TOKEN_FLOOR)")
+	f.IntVar(&c.Limits.Connections, "max-connections", c.Limits.Connections, "at a time on each of the gRPC, HTTP and Raft ports; 0 for no bound (env LEASEHOLD_MAX_CONNECTIONS)")
+	f.IntVar(&c.Limits.PerAddress, "max-connections-per-address", c.Limits.PerAddress, "of them, from one address; 0 for no bound, as for loopback without TLS (env LEASEHOLD_MAX_CONNECTIONS_PER_ADDRESS)")
+	f.IntVar(&c.Limits.Handshakes, "max-handshakes", c.Limits.Handshakes, "TLS handshakes under way at a time on each port (env LEASEHOLD_MAX_HANDSHAKES)")
+	f.IntVar(&c.MaxStreams, "max-streams", c.MaxStreams, "calls open at a time on one gRPC connection; 0 for no bound (env LEASEHOLD_MAX_STREAMS)")
+	f.IntVar(&c.MaxRequestBytes, "max-request-bytes", c.MaxRequestBytes, "`bytes` of one request (env LEASEHOLD_MAX_REQUEST_BYTES)")
+	layered(f, "tls-cert-file", "tls-key-file", "tls-ca-file", "tls-crl-file",
+		"max-connections", "max-connections-per-address", "max-handshakes", "max-streams", "max-request-bytes")
 	layered(f, "id", "data-dir", "advertise", "join", "bootstrap-expect", "gossip-label", "gossip-key-file", "audit-log", "audit-log-bytes", "audit-log-files", "insecure",
 		"election-timeout", "initial-delay", "shutdown-timeout", "token-floor")
 	s.keys.define(f, c)
@@ -232,9 +243,14 @@ func newServerCommand(e env) *cobra.Command {
 gossip addresses in --join form a cluster, once; from then on what is in their
 data directories counts, and any of them may be restarted as it is.
 
+With --tls-cert-file, --tls-key-file and --tls-ca-file it speaks TLS and asks who
+calls; leasehold tls makes the files, and new ones are used within a second. Off
+loopback it wants them, and a key for gossip, unless it is told --insecure.
+
 SIGTERM and SIGINT end it in order; a second one ends it at once. SIGHUP reads
-the settings anew: log-level and join take effect, the log names every other
-that has changed and needs a restart, and a file with a fault changes nothing.
+the settings and the TLS files anew: log-level and join take effect, the log names
+every other that has changed and needs a restart, and a file with a fault changes
+nothing.
 Under systemd it tells its state to the service manager.`,
 		Example: `  leasehold server --id s1 --data-dir /var/lib/leasehold --bootstrap-expect 1
   leasehold server --id s1 --data-dir /var/lib/leasehold --bootstrap-expect 3 \
@@ -281,7 +297,7 @@ func (s *serverFlags) run(ctx context.Context, e env, cfg server.Config, known m
 		manager.failed(err)
 		return err
 	}
-	r := &reloader{e: e, known: known, running: s, key: cfg.GossipKey, setJoin: srv.SetJoin, done: srv.SettingsRead, log: cfg.Logger}
+	r := &reloader{e: e, known: known, running: s, key: cfg.GossipKey, setJoin: srv.SetJoin, readTLS: srv.ReloadCertificates, done: srv.SettingsRead, log: cfg.Logger}
 	manager.start(ctx, srv, hangups, r.reload)
 	err = srv.Run(ctx)
 	manager.stop()

@@ -47,6 +47,8 @@ type Config struct {
 	// CallTimeout ends unary calls that came without a deadline. 0:
 	// DefaultCallTimeout.
 	CallTimeout time.Duration
+	// TLS says that the server asks who calls; it is reported.
+	TLS bool
 	// Dial are the options for connections to the leader. nil: no TLS.
 	Dial []grpc.DialOption
 	// Formation tells how this server would form a cluster: how many servers

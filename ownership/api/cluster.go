@@ -24,7 +24,7 @@ func (a *cluster) GetStatus(ctx context.Context, _ *pb.GetStatusRequest) (*pb.St
 		StoreId: a.cfg.StoreID, Boot: a.cfg.Boot, MaxFeatureLevel: uint32(state.MaxFeature),
 		LeaderId: raft.LeaderID, Term: raft.Term, RaftState: raft.State,
 		AppliedIndex: raft.AppliedIndex, CommitIndex: raft.CommitIndex,
-		AgeMs: a.age().Milliseconds(), HasState: a.cfg.Store.HasState(), RaftAddr: a.cfg.Store.Self().RaftAddr,
+		AgeMs: a.age().Milliseconds(), HasState: a.cfg.Store.HasState(), RaftAddr: a.cfg.Store.Self().RaftAddr, Tls: a.cfg.TLS,
 		ElectionTimeoutMs: a.cfg.ElectionTimeout.Milliseconds(),
 	}
 	if m.LeaderId != "" {

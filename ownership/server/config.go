@@ -9,8 +9,11 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/leasehold-dev/leasehold/ownership/api"
 	"github.com/leasehold-dev/leasehold/ownership/auditlog"
 	"github.com/leasehold-dev/leasehold/ownership/bootclock"
+	"github.com/leasehold-dev/leasehold/ownership/listen"
+	"github.com/leasehold-dev/leasehold/ownership/pki"
 	"github.com/leasehold-dev/leasehold/raftstore"
 	"github.com/leasehold-dev/leasehold/raftstore/etcdapi"
 )
@@ -52,6 +55,18 @@ type Config struct {
 	// AuditLogBytes is how large a file of it gets, AuditLogFiles how many are kept.
 	AuditLogBytes int64
 	AuditLogFiles int
+	// TLS has the server's certificate, its key, the authorities that sign the
+	// certificates of others, and perhaps their lists of revocations. With it all
+	// listeners but gossip's speak TLS, and who calls must say who they are; without,
+	// everybody may do everything. GossipLabel is the cluster's name in certificates.
+	TLS pki.Files
+	// Limits bound what each TCP listener lets in; see DefaultConfig. What is 0 has
+	// no bound, or the default of package listen.
+	Limits listen.Limits
+	// MaxStreams bounds the calls that are open on one gRPC connection.
+	MaxStreams int
+	// MaxRequestBytes bounds one request of either API.
+	MaxRequestBytes int
 	// Insecure allows listeners off loopback without TLS and gossip key.
 	Insecure bool
 	// ElectionTimeout of the Raft group, also its heartbeat timeout. The least
@@ -122,7 +137,13 @@ func DefaultConfig() Config {
 		CompactRevisions: etcdapi.DefaultCompactRevisions,
 		AuditLogBytes:    auditlog.DefaultSegmentBytes,
 		AuditLogFiles:    auditlog.DefaultSegments,
-		Version:          "devel",
+		Limits: listen.Limits{
+			Connections: listen.DefaultConnections, PerAddress: listen.DefaultPerAddress,
+			Handshakes: listen.DefaultHandshakes, HandshakeTimeout: listen.DefaultHandshakeTimeout,
+		},
+		MaxStreams:      DefaultMaxStreams,
+		MaxRequestBytes: api.DefaultMaxRequestBytes,
+		Version:         "devel",
 	}
 }
 
@@ -167,13 +188,16 @@ func (c *Config) Validate() error {
 		if isWildcard(host) && c.Advertise == "" {
 			refuse(a.field, a.value, "a wildcard cannot be told to others: add --advertise with the address they reach this server at, for example --advertise 10.0.0.1")
 		}
-		if !c.Insecure && !isLoopback(host) {
-			refuse(a.field, a.value, "TLS and a gossip key are needed off loopback; bind to 127.0.0.1, or accept the risk with --insecure")
+		if !isLoopback(host) {
+			if missing := c.missing(); missing != "" {
+				refuse(a.field, a.value, missing)
+			}
 		}
 	}
 	for _, twice := range sameAddrs(append(c.listeners(), listenAddr{"--admin-addr", c.AdminAddr})) {
 		refuse(twice.field, twice.value, "another listener has the same port: every one needs its own")
 	}
+	c.checkSecurity(refuse)
 	if c.AdminAddr != "" {
 		if host, err := splitAddr(c.AdminAddr); err != nil {
 			refuse("--admin-addr", c.AdminAddr, err.Error())

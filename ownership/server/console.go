@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/leasehold-dev/leasehold/ownership/console"
+	"github.com/leasehold-dev/leasehold/raftstore/access"
 )
 
 // Values of Config.Console.
@@ -26,7 +27,7 @@ func (c *Config) console() string {
 	if c.Console != "" {
 		return c.Console
 	}
-	if c.httpLoopback() {
+	if c.httpLoopback() || c.secure() { // of those who are known, only operators operate
 		return ConsoleOperate
 	}
 	return ConsoleRead
@@ -45,9 +46,10 @@ func (c *Config) httpLoopback() bool {
 	return err == nil && isLoopback(host)
 }
 
-// operator tells whether who sent a browser's request may change something. It is
-// where credentials will be asked for.
-func (s *Server) operator(*http.Request) bool { return s.cfg.console() == ConsoleOperate }
+// operator tells whether who sent a browser's request may change something.
+func (s *Server) operator(r *http.Request) bool {
+	return s.cfg.console() == ConsoleOperate && access.FromContext(r.Context()).Role == access.Operator
+}
 
 func (s *Server) openConsole() (err error) {
 	if s.cfg.console() == ConsoleOff {

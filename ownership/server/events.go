@@ -20,7 +20,9 @@ type eventCounter struct {
 	// again up to there has been counted by the process before: counters must not
 	// rise by what is old. It is audited again.
 	known uint64
-	buf   []state.Event
+	// revoked is told, at once and without waiting, of each credential that was.
+	revoked func(id string)
+	buf     []state.Event
 }
 
 // eventChunk bounds the copy that one look at the ledger makes.
@@ -40,6 +42,11 @@ func (c *eventCounter) count(st *state.State, from, to, index uint64) {
 		}
 		if index > c.known {
 			c.tally(st)
+		}
+		for i := range c.buf {
+			if e := &c.buf[i]; e.Kind == state.KindCredentialRevoke {
+				c.revoked(e.From)
+			}
 		}
 		from = c.buf[len(c.buf)-1].Revision
 	}

@@ -189,7 +189,7 @@ func (s *Server) confirm(ctx context.Context, c candidate, expect int, hash stri
 
 // ask asks another server for its status, on a connection of its own.
 func (s *Server) ask(ctx context.Context, grpcAddr string) (*leaseholdv1.Status, error) {
-	conn, err := grpc.NewClient("passthrough:///"+grpcAddr, s.cfg.hooks.dialOptions()...)
+	conn, err := grpc.NewClient("passthrough:///"+grpcAddr, s.dialOptions()...)
 	if err != nil {
 		return nil, err
 	}

@@ -2,12 +2,14 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
 	"net"
 	"time"
 
 	"github.com/hashicorp/memberlist"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/leasehold-dev/leasehold/ownership/bootclock"
 	"github.com/leasehold-dev/leasehold/raftstore"
@@ -49,7 +51,7 @@ func (h *hooks) bootClock() bootclock.Clock {
 
 // dialOptions are those of connections to other servers.
 func (h *hooks) dialOptions() []grpc.DialOption {
-	opts := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy()}
+	opts := []grpc.DialOption{grpc.WithNoProxy()}
 	if h.dial != nil {
 		opts = append(opts, grpc.WithContextDialer(h.dial))
 	}
@@ -60,15 +62,29 @@ func (h *hooks) dialOptions() []grpc.DialOption {
 type bound struct {
 	ln    net.Listener
 	hooks *hooks
+	tls   *tls.Config // for dialling; nil: in the clear
 }
 
 func (b bound) Listen(string) (net.Listener, error) { return b.ln, nil }
 
 func (b bound) Dial(addr string, timeout time.Duration) (net.Conn, error) {
-	if b.hooks.dial == nil {
-		return net.DialTimeout("tcp", addr, timeout)
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	return b.hooks.dial(ctx, addr)
+	conn, err := b.dial(ctx, addr)
+	if err != nil || b.tls == nil {
+		return conn, err
+	}
+	t := tls.Client(conn, b.tls)
+	if err := t.HandshakeContext(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("TLS with %s: %w", addr, err), conn.Close())
+	}
+	return t, nil
+}
+
+func (b bound) dial(ctx context.Context, addr string) (net.Conn, error) {
+	if b.hooks.dial != nil {
+		return b.hooks.dial(ctx, addr)
+	}
+	var d net.Dialer
+	return d.DialContext(ctx, "tcp", addr)
 }

@@ -9,7 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
-	"sync"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -18,21 +18,17 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
 
-	"github.com/leasehold-dev/leasehold/metrics"
-	"github.com/leasehold-dev/leasehold/ownership/api"
-	"github.com/leasehold-dev/leasehold/ownership/auth"
 	"github.com/leasehold-dev/leasehold/ownership/console"
 	"github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
-	"github.com/leasehold-dev/leasehold/raftstore/etcdapi"
 )
 
 // healthServices are reported one by one; the empty name is the whole.
 var healthServices = []string{"", leaseholdv1.SessionService_ServiceDesc.ServiceName, leaseholdv1.KeyspaceService_ServiceDesc.ServiceName}
 
-func newGRPC(guard *auth.Auth, a *api.API, etcd *etcdapi.API) (*grpc.Server, *health.Server) {
-	g := grpc.NewServer(append(guard.ServerOptions(), a.ServerOptions()...)...)
-	a.Register(g)
-	etcd.Register(g)
+func (s *Server) newGRPC() (*grpc.Server, *health.Server) {
+	g := grpc.NewServer(slices.Concat(s.grpcOptions(), s.auth.ServerOptions(), s.api.ServerOptions())...)
+	s.api.Register(g)
+	s.etcd.Register(g)
 	h := health.NewServer()
 	for _, name := range healthServices {
 		h.SetServingStatus(name, healthpb.HealthCheckResponse_NOT_SERVING)
@@ -53,7 +49,7 @@ func (s *Server) serveGRPC(ctx context.Context) error {
 	queuesDone := make(chan error, 1)
 	go func() { queuesDone <- s.queues.Run(apiCtx) }()
 	served := make(chan error, 1)
-	go func() { served <- s.grpc.Serve(counted{s.grpcListener, s.metrics}) }()
+	go func() { served <- s.grpc.Serve(s.grpcListener) }()
 	var failed error
 	select {
 	case err := <-served:
@@ -80,44 +76,11 @@ func (s *Server) newHTTP() *http.Server {
 	}
 	mux.Handle("/", s.api.HTTPHandler(s.auth))
 	return &http.Server{
-		Handler:           s.guarded(s.auth.HTTP(mux)),
+		Handler:           s.auth.HTTP(s.guarded(mux)),
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
-		ConnState: func(_ net.Conn, now http.ConnState) {
-			switch now {
-			case http.StateNew:
-				s.metrics.Connected("http", 1)
-			case http.StateHijacked, http.StateClosed:
-				s.metrics.Connected("http", -1)
-			}
-		},
 	}
-}
-
-// counted counts the connections of the gRPC listener.
-type counted struct {
-	net.Listener
-	m *metrics.Server
-}
-
-func (l counted) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	l.m.Connected("grpc", 1)
-	return &countedConn{Conn: conn, gone: sync.OnceFunc(func() { l.m.Connected("grpc", -1) })}, nil
-}
-
-type countedConn struct {
-	net.Conn
-	gone func()
-}
-
-func (c *countedConn) Close() error {
-	c.gone()
-	return c.Conn.Close()
 }
 
 // newAdmin serves profiles. The default mux, on which the import registers

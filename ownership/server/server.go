@@ -27,6 +27,8 @@ import (
 	"github.com/leasehold-dev/leasehold/ownership/auth"
 	"github.com/leasehold-dev/leasehold/ownership/console"
 	"github.com/leasehold-dev/leasehold/ownership/controller"
+	"github.com/leasehold-dev/leasehold/ownership/listen"
+	"github.com/leasehold-dev/leasehold/ownership/pki"
 	"github.com/leasehold-dev/leasehold/raftstore"
 	"github.com/leasehold-dev/leasehold/raftstore/etcdapi"
 	"github.com/leasehold-dev/leasehold/raftstore/queue"
@@ -58,6 +60,9 @@ type Server struct {
 	queues     *queue.Queues    // of both APIs
 	console    *console.Console // nil: off
 	auth       *auth.Auth
+	guards     []*listen.Listener // of the listeners below, but adminListener, and of Raft's
+
+	certificates *pki.Store // nil: no TLS
 
 	// adminListener is nil unless profiles are asked for.
 	grpcListener, httpListener, adminListener net.Listener
@@ -147,7 +152,15 @@ func New(cfg Config) (_ *Server, err error) {
 		HTTP: cfg.advertised(s.httpListener.Addr().String()),
 		Raft: cfg.advertised(raftListener.Addr().String()),
 	}
-	if err := s.openStore(raftListener); err != nil {
+	if s.id, err = cfg.id(raftstore.StoredID(cfg.DataDir)); err != nil {
+		return nil, err
+	}
+	if err := s.openCertificates(); err != nil {
+		return nil, err
+	}
+	s.grpcListener = s.guard("grpc", s.grpcListener, pki.UseAPI)
+	s.httpListener = s.guard("http", s.httpListener, pki.UseHTTP)
+	if err := s.openStore(s.guard("raft", raftListener, pki.UseRaft)); err != nil {
 		return nil, err
 	}
 	undo = append(undo, func() { s.store.Close() })
@@ -170,14 +183,13 @@ func New(cfg Config) (_ *Server, err error) {
 // openStore is the lowest floor. What it calls upwards is set later in New
 // and before Run.
 func (s *Server) openStore(raftListener net.Listener) (err error) {
-	id, err := s.cfg.id(raftstore.StoredID(s.cfg.DataDir))
-	if err != nil {
-		return err
+	count := &eventCounter{m: s.metrics, audit: audit.New(), found: &s.finding, revoked: func(id string) { s.auth.Revoked(id) }}
+	network := bound{ln: raftListener, hooks: &s.cfg.hooks}
+	if s.certificates != nil {
+		network.tls = s.certificates.Config(pki.UsePeer)
 	}
-	s.id = id
-	count := &eventCounter{m: s.metrics, audit: audit.New(), found: &s.finding}
 	cfg := raftstore.Config{
-		ServerID:   id,
+		ServerID:   s.id,
 		Dir:        s.cfg.DataDir,
 		RaftAddr:   s.cfg.RaftAddr,
 		Advertise:  s.addrs.Raft,
@@ -185,14 +197,14 @@ func (s *Server) openStore(raftListener net.Listener) (err error) {
 		Version:    s.cfg.Version,
 		MaxFeature: s.maxFeature(),
 		Announce: state.Server{
-			ID: id, RaftAddr: s.addrs.Raft, GRPCAddr: s.addrs.GRPC, HTTPAddr: s.addrs.HTTP,
+			ID: s.id, RaftAddr: s.addrs.Raft, GRPCAddr: s.addrs.GRPC, HTTPAddr: s.addrs.HTTP,
 			Version: s.cfg.Version,
 		},
 		Clock:           s.cfg.hooks.bootClock(),
 		Logger:          s.log,
 		Metrics:         storeMetrics{s.metrics, &s.vitals},
 		ElectionTimeout: s.cfg.ElectionTimeout,
-		Network:         bound{raftListener, &s.cfg.hooks},
+		Network:         network,
 		WrapLog:         s.cfg.WrapLog,
 		Lead:            s.lead,
 		OnApply: func(st *state.State, from, to, index uint64) {
@@ -266,15 +278,16 @@ func (s *Server) openOwnership() (err error) {
 		Room:   func(ctx context.Context, bytes int64) error { return s.etcd.Room(ctx, bytes) },
 		Store:  s.store, Controller: s.controller, Gossip: s.gossip,
 		ServerID: s.id, StoreID: s.store.Self().Store, Boot: s.vitals.boot, Version: s.cfg.Version, ElectionTimeout: s.cfg.ElectionTimeout, InitialDelay: s.cfg.InitialDelay,
-		Formation:   s.formationSeen,
-		Members:     s,
-		Health:      s.healthNow,
-		BackupDone:  s.backedUp,
-		DebugFiles:  s.debugFiles(),
-		Secrets:     s.secrets(),
-		GossipLabel: s.cfg.GossipLabel,
-		Dial:        s.cfg.hooks.dialOptions(),
-		Clock:       s.cfg.hooks.bootClock(), Logger: s.log, Metrics: s.metrics,
+		Formation:       s.formationSeen,
+		Members:         s,
+		Health:          s.healthNow,
+		BackupDone:      s.backedUp,
+		DebugFiles:      s.debugFiles(),
+		Secrets:         s.secrets(),
+		GossipLabel:     s.cfg.GossipLabel,
+		Dial:            s.dialOptions(),
+		MaxRequestBytes: s.cfg.MaxRequestBytes,
+		Clock:           s.cfg.hooks.bootClock(), Logger: s.log, Metrics: s.metrics,
 	})
 	if err != nil {
 		return fmt.Errorf("build API: %w", err)
@@ -286,7 +299,7 @@ func (s *Server) openOwnership() (err error) {
 		return err
 	}
 	s.openAuth()
-	s.grpc, s.health = newGRPC(s.auth, s.api, s.etcd)
+	s.grpc, s.health = s.newGRPC()
 	s.http = s.newHTTP()
 	return nil
 }
@@ -297,9 +310,10 @@ func (s *Server) openKeys() (err error) {
 	s.etcd, err = etcdapi.New(etcdapi.Config{
 		Store:    s.store,
 		ServerID: s.id, StoreID: s.store.Self().Store, Version: s.cfg.Version,
-		Address:    s.grpcAddrOf,
-		Dial:       s.cfg.hooks.dialOptions(),
-		QuotaBytes: s.cfg.QuotaBytes, CompactAge: s.cfg.CompactAge, CompactRevisions: s.cfg.CompactRevisions,
+		Address:         s.grpcAddrOf,
+		Dial:            s.dialOptions(),
+		MaxRequestBytes: s.cfg.MaxRequestBytes,
+		QuotaBytes:      s.cfg.QuotaBytes, CompactAge: s.cfg.CompactAge, CompactRevisions: s.cfg.CompactRevisions,
 		Queues:          s.queues,
 		ElectionTimeout: s.cfg.ElectionTimeout,
 		Clock:           clock.Now,

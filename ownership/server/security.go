@@ -1,0 +1,194 @@
+package server
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/leasehold-dev/leasehold/ownership/listen"
+	"github.com/leasehold-dev/leasehold/ownership/pki"
+	"github.com/leasehold-dev/leasehold/raftstore/access"
+)
+
+// DefaultMaxStreams is far above what one client has open, waiting for locks
+// included, and bounds what one connection costs.
+const DefaultMaxStreams = 4096
+
+// Bounds of the limits.
+const (
+	leastRequestBytes = 64 << 10
+	mostRequestBytes  = 16 << 20
+	mostStreams       = 1 << 20
+	mostConnections   = 1 << 20
+)
+
+// secure reports whether the server asks who calls.
+func (c *Config) secure() bool { return c.TLS != pki.Files{} }
+
+// hasKeyring reports whether the data directory has keys of gossip.
+func (c *Config) hasKeyring() bool {
+	if c.DataDir == "" {
+		return false
+	}
+	_, err := os.Stat(filepath.Join(c.DataDir, "gossip-keyring"))
+	return err == nil
+}
+
+// missing says what a listener off loopback lacks, or "".
+func (c *Config) missing() string {
+	if c.Insecure {
+		return ""
+	}
+	const or = "; or bind to 127.0.0.1, or accept the risk with --insecure"
+	switch encrypted := len(c.GossipKey) > 0 || c.hasKeyring(); {
+	case !c.secure() && !encrypted:
+		return "TLS and a gossip key are needed off loopback: --tls-cert-file, --tls-key-file and --tls-ca-file (leasehold tls ca create, leasehold tls issue) and --gossip-key-file (leasehold gossip keyring generate)" + or
+	case !c.secure():
+		return "TLS is needed off loopback: --tls-cert-file, --tls-key-file and --tls-ca-file (leasehold tls ca create, leasehold tls issue)" + or
+	case !encrypted:
+		return "a gossip key is needed off loopback: --gossip-key-file (leasehold gossip keyring generate)" + or
+	}
+	return ""
+}
+
+// checkSecurity looks at what can be seen without reading files.
+func (c *Config) checkSecurity(refuse func(flag, value, limit string)) {
+	if c.secure() {
+		for _, f := range []struct{ flag, value string }{
+			{"--tls-cert-file", c.TLS.Cert}, {"--tls-key-file", c.TLS.Key}, {"--tls-ca-file", c.TLS.CA},
+		} {
+			if f.value == "" {
+				refuse(f.flag, "", "is missing: TLS needs a certificate, its key and the authority that others are believed by (leasehold tls issue makes them)")
+			}
+		}
+		if err := pki.CheckCluster(c.GossipLabel); err != nil {
+			refuse("--gossip-label", c.GossipLabel, "it names the cluster in certificates: "+err.Error())
+		}
+	}
+	for _, n := range []struct {
+		flag              string
+		value, from, most int
+	}{
+		{"--max-connections", c.Limits.Connections, 0, mostConnections},
+		{"--max-connections-per-address", c.Limits.PerAddress, 0, mostConnections},
+		{"--max-handshakes", c.Limits.Handshakes, 0, mostConnections},
+		{"--max-streams", c.MaxStreams, 0, mostStreams},
+		{"--max-request-bytes", c.MaxRequestBytes, leastRequestBytes, mostRequestBytes},
+	} {
+		if (n.value < n.from || n.value > n.most) && (n.value != 0 || n.from == 0) {
+			refuse(n.flag, strconv.Itoa(n.value), fmt.Sprintf("want %d to %d", n.from, n.most))
+		}
+	}
+}
+
+// openCertificates reads the TLS files. The certificate must be that of the server
+// whose id is id.
+func (s *Server) openCertificates() (err error) {
+	if !s.cfg.secure() {
+		return nil
+	}
+	if s.certificates, err = pki.Open(s.cfg.TLS, s.cfg.GossipLabel, s.log); err != nil {
+		return fmt.Errorf("open TLS files: %w", err)
+	}
+	for _, c := range s.certificates.Certificates() {
+		if c.Use != "server" {
+			continue
+		}
+		name, err := pki.ParseName(c.Subject)
+		if err != nil {
+			return fmt.Errorf("open TLS files: %s: %w", c.File, err)
+		}
+		if name.Name != s.id {
+			return fmt.Errorf("open TLS files: %s is the certificate of server %q, and this is server %q: set --id, or issue another with leasehold tls issue --role server %s",
+				c.File, name.Name, s.id, s.id)
+		}
+	}
+	return nil
+}
+
+// ReloadCertificates reads the TLS files anew. Files with a fault change nothing.
+// Without it, they are looked at once a second while there are handshakes.
+func (s *Server) ReloadCertificates() error {
+	if s.certificates == nil {
+		return nil
+	}
+	return s.certificates.Reload()
+}
+
+// guard puts the limits, and TLS if there is any, before what a listener serves.
+func (s *Server) guard(name string, ln net.Listener, use pki.Use) *listen.Listener {
+	cfg := listen.Config{Name: name, Limits: s.cfg.Limits, Metrics: s.metrics, Logger: s.log}
+	if s.certificates == nil {
+		// Everybody may do everything here, whom a bound would not keep from it.
+		if host, _, err := net.SplitHostPort(ln.Addr().String()); err == nil && isLoopback(host) {
+			cfg.Limits.PerAddress = 0
+		}
+	} else {
+		cfg.TLS = s.certificates.Config(use)
+		cfg.Verify = s.known
+		cfg.Reason = pki.ReasonOf
+	}
+	l := listen.New(ln, cfg)
+	s.guards = append(s.guards, l)
+	return l
+}
+
+// certified is the name of the server at the other end of a connection.
+func (s *Server) certified(conn net.Conn) (string, error) {
+	id, err := s.peerOf(conn)
+	switch {
+	case err != nil:
+		return "", err
+	case id.Role != access.Server:
+		return "", fmt.Errorf("the certificate is that of %s, not of a server", id)
+	}
+	return id.Name, nil
+}
+
+func (s *Server) peerOf(conn net.Conn) (access.Identity, error) {
+	t, ok := conn.(*tls.Conn)
+	if !ok {
+		return access.Identity{}, errors.New("the connection is not encrypted")
+	}
+	certs := t.ConnectionState().PeerCertificates
+	if len(certs) == 0 {
+		return access.Identity{}, errors.New("there is no certificate")
+	}
+	return s.certificates.Identity(certs[0])
+}
+
+// dialOptions are those of gRPC connections to other servers.
+func (s *Server) dialOptions() []grpc.DialOption {
+	creds := insecure.NewCredentials()
+	if s.certificates != nil {
+		creds = credentials.NewTLS(s.certificates.Config(pki.UsePeer))
+	}
+	return append(s.cfg.hooks.dialOptions(), grpc.WithTransportCredentials(creds))
+}
+
+// grpcOptions are those of the gRPC server that have to do with its listener.
+func (s *Server) grpcOptions() []grpc.ServerOption {
+	streams := listen.Streams{Max: s.cfg.MaxStreams, Metrics: s.metrics}
+	if s.certificates != nil {
+		streams.Exempt = func(state tls.ConnectionState) bool {
+			if len(state.PeerCertificates) == 0 {
+				return false
+			}
+			id, err := s.certificates.Identity(state.PeerCertificates[0])
+			return err == nil && id.Role == access.Server
+		}
+	}
+	opts := []grpc.ServerOption{grpc.Creds(listen.Credentials(streams)), grpc.ConnectionTimeout(listen.DefaultHandshakeTimeout)}
+	if s.cfg.MaxStreams > 0 {
+		opts = append(opts, grpc.MaxConcurrentStreams(uint32(s.cfg.MaxStreams)))
+	}
+	return opts
+}
