@@ -19,7 +19,7 @@ import (
 type sidecarFlags struct {
 	id, endpoint, zone     string
 	capacity               uint32
-	gossip, gossipKeyFile  string
+	gossip                 string
 	stopGrace, shutdownFor durationFlag
 	prefix                 prefixFlag
 	metrics                metricsAddr
@@ -33,12 +33,11 @@ func (s *sidecarFlags) define(cmd *cobra.Command, id string) {
 	f.StringVar(&s.endpoint, "endpoint", "", "where others reach the command, as routers tell it (env LEASEHOLD_ENDPOINT)")
 	f.StringVar(&s.zone, "zone", "", "where it runs, for the choice of a replacement (env LEASEHOLD_ZONE)")
 	f.StringVar(&s.gossip, "gossip", "", "auto, off or the `host:port` to bind; lets a fenced keyspace be taken over before the TTL is over (default auto in a fenced keyspace, off in a strict one) (env LEASEHOLD_GOSSIP)")
-	f.StringVar(&s.gossipKeyFile, "gossip-key-file", "", "`file` with the servers' gossip key in base64 (env LEASEHOLD_GOSSIP_KEY_FILE)")
 	f.Var(&s.stopGrace, "stop-grace", "taken off the TTL for stopping the command when the lease is lost: half for SIGTERM, half for SIGKILL (default an eighth of the TTL)")
 	f.Lookup("stop-grace").DefValue = ""
 	f.Var(&s.shutdownFor, "shutdown-timeout", "bound of an orderly end; make it longer than the keyspace's handoff timeout (env LEASEHOLD_SHUTDOWN_TIMEOUT)")
 	f.Var(&s.prefix, "prefix", "put [keyspace/partition] before each line of output: auto (on a terminal), on or off")
-	layered(f, "id", "endpoint", "zone", "gossip", "gossip-key-file", "shutdown-timeout")
+	layered(f, "id", "endpoint", "zone", "gossip", "shutdown-timeout")
 	complete(cmd, "prefix", fixed("auto", "on", "off"))
 	s.metrics.define(cmd)
 	s.logs.define(cmd, slog.LevelWarn)
@@ -93,11 +92,6 @@ func (s *sidecarFlags) config(e env, keyspace string, command []string) (sidecar
 		TLS: tls, Credential: credential,
 		Servers: e.flags.server, ID: s.id, Endpoint: s.endpoint, Zone: s.zone, Capacity: s.capacity, Gossip: s.gossip,
 		ShutdownTimeout: s.shutdownFor.d, Logger: s.logs.logger(e), Version: version(),
-	}
-	if s.gossipKeyFile != "" {
-		if c.Worker.GossipKey, err = readKey(s.gossipKeyFile); err != nil {
-			return c, &usageError{err}
-		}
 	}
 	if err := c.Worker.Validate(); err != nil {
 		return c, &usageError{err}

@@ -190,7 +190,6 @@ func TestRunRefusesNonsense(t *testing.T) {
 		{"run --keyspace jobs --capacity -1 -- true", exitUsage, "-1"},
 		{"run --keyspace jobs --id a/b -- true", exitUsage, "ID"},
 		{"run --keyspace jobs --gossip here -- true", exitUsage, "Gossip"},
-		{"run --keyspace jobs --gossip-key-file /nosuch -- true", exitUsage, "/nosuch"},
 		{"run --keyspace " + strings.Repeat("k", 200) + " -- true", exitUsage, "at most 126"},
 		{"run --keyspace nosuch -- true", exitNotFound, "nosuch"},
 		{"run --keyspace jobs -- nosuchcommand", sidecar.CodeNotFound, "nosuchcommand"},

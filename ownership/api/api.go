@@ -57,6 +57,9 @@ type Config struct {
 	// Members forms the cluster and knows what is done about its servers; nil:
 	// nothing of that is offered.
 	Members Members
+	// Insecure: the keys of gossip may be told to workers over connections that
+	// others can read.
+	Insecure bool
 	// GossipLabel is told to workers that want to gossip.
 	GossipLabel string
 	// Gossip shows members; nil: there is none.
@@ -225,6 +228,7 @@ func (a *API) Register(s grpc.ServiceRegistrar) {
 	pb.RegisterCoordinationServiceServer(s, &coordination{API: a})
 	pb.RegisterRingServiceServer(s, &rings{API: a})
 	pb.RegisterCredentialServiceServer(s, &credentials{API: a})
+	pb.RegisterGossipServiceServer(s, &gossips{API: a})
 }
 
 // HTTPHandler serves the same calls as JSON: POST /leasehold.v1.<Service>/<Method>.

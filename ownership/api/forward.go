@@ -56,6 +56,7 @@ func readMethods() map[string]bool {
 		pb.PartitionService_GetPartition_FullMethodName:     true,
 		pb.PartitionService_Locate_FullMethodName:           true,
 		pb.PartitionService_ExplainPartition_FullMethodName: true,
+		pb.GossipService_GetKeyring_FullMethodName:          true,
 		pb.RingService_GetRing_FullMethodName:               true,
 		pb.RingService_SimulateRing_FullMethodName:          true,
 		pb.WorkerService_ListWorkers_FullMethodName:         true,

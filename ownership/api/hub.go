@@ -19,6 +19,8 @@ type hub struct {
 	clock  Clock
 	log    *slog.Logger
 	server string
+	label  string
+	gossip Gossip // nil: there is none
 	wall   func() time.Time
 	meter  *metrics.Server
 
@@ -46,6 +48,7 @@ func newHub(cfg *Config, r *routines) *hub {
 	h := &hub{
 		wall: cfg.Wall, meter: cfg.Metrics, routines: r,
 		store: cfg.Store, ctl: cfg.Controller, clock: cfg.Clock, log: cfg.Logger, server: cfg.ServerID,
+		label: cfg.GossipLabel, gossip: cfg.Gossip,
 		streams: map[state.SessionID]*stream{},
 		relayed: map[state.SessionID]time.Duration{},
 		met:     map[state.SessionID]struct{}{},
@@ -205,6 +208,7 @@ func (h *hub) onApply(s *state.State, from, to, index uint64) {
 		evs, err := s.Events(from, eventsPerRead, h.buf[:0])
 		if err != nil || len(evs) == 0 {
 			h.resyncLocked() // more happened than the ledger holds
+			h.tellKeysLocked()
 			return
 		}
 		h.buf = evs
@@ -219,13 +223,17 @@ func (h *hub) deliverLocked(s *state.State, evs []state.Event, index uint64) {
 	now := h.clock.Now()
 	for i := 0; i < len(evs); {
 		ev := &evs[i]
-		if ev.Kind == state.KindKeyspaceDelete {
-			h.resyncLocked()
+		if concernsAll(ev.Kind) {
+			if ev.Kind == state.KindKeyring {
+				h.tellKeysLocked()
+			} else {
+				h.resyncLocked()
+			}
 			i++
 			continue
 		}
 		n := 1
-		for i+n < len(evs) && evs[i+n].Session == ev.Session && evs[i+n].Kind != state.KindKeyspaceDelete {
+		for i+n < len(evs) && evs[i+n].Session == ev.Session && !concernsAll(evs[i+n].Kind) {
 			n++
 		}
 		if st := h.streams[ev.Session]; st != nil {
@@ -240,6 +248,9 @@ func (h *hub) deliverLocked(s *state.State, evs []state.Event, index uint64) {
 		i += n
 	}
 }
+
+// concernsAll tells whether an event is for every stream.
+func concernsAll(k state.Kind) bool { return k == state.KindKeyspaceDelete || k == state.KindKeyring }
 
 // resyncLocked makes every stream send its full list.
 func (h *hub) resyncLocked() {

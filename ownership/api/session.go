@@ -67,6 +67,7 @@ func (a *sessions) Attach(ss pb.SessionService_AttachServer) error {
 		// The session is over: that is the only message.
 		return ss.Send(&pb.AttachResponse{Response: &pb.AttachResponse_Closed{Closed: &pb.SessionClosed{Error: gone}}})
 	}
+	st.confidential = a.confidential(ss.Context())
 	if !a.hub.attach(st) {
 		return a.notLeader()
 	}

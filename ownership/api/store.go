@@ -60,6 +60,9 @@ type Controller interface {
 // Gossip is what the API shows of the member table. *gossip.Gossip is one.
 type Gossip interface {
 	Member(name string) (gossip.Member, bool)
+	Members() []gossip.Member
+	// Keys are those that are installed, and their version.
+	Keys() (version uint64, keys [][]byte)
 }
 
 // Clock is a boot clock: it never goes back.

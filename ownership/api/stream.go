@@ -30,8 +30,10 @@ type stream struct {
 	slots   chan struct{}   // one per command of the worker that waits
 	renewed func(raftstore.KeepAlive, error)
 	resumed bool
-	// Of the writer alone.
-	sentOpened, sentClosed bool
+	// confidential: keys may be sent; set before attach.
+	confidential bool
+	// Of the writer alone. gossips is known once opened has been sent.
+	sentOpened, sentClosed, gossips bool
 
 	mu sync.Mutex
 	// To be sent.
@@ -43,11 +45,13 @@ type stream struct {
 	ack     pb.KeepAliveResponse
 	ackDue  bool
 	replies []*pb.AttachResponse
-	ping    bool
-	pong    chan struct{} // closed by the next pong; nil: nobody waits
-	closed  *pb.ErrorDetail
-	gone    bool  // the session has ended: nothing can be released any more
-	ended   error // ends the stream with a status
+	// setupDue: the worker is to be told the keys of gossip.
+	setupDue bool
+	ping     bool
+	pong     chan struct{} // closed by the next pong; nil: nobody waits
+	closed   *pb.ErrorDetail
+	gone     bool  // the session has ended: nothing can be released any more
+	ended    error // ends the stream with a status
 	// Keep-alives in flight, oldest first.
 	seqs  [16]uint64
 	first int

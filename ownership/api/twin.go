@@ -43,6 +43,7 @@ func (a *API) twin(guard *auth.Auth) http.Handler {
 	mux.Handle(leaseholdv1connect.NewCoordinationServiceHandler(coordinationTwin{&coordination{API: a}, w}, opts...))
 	mux.Handle(leaseholdv1connect.NewRingServiceHandler(ringTwin{&rings{API: a}, w}, opts...))
 	mux.Handle(leaseholdv1connect.NewCredentialServiceHandler(credentialTwin{&credentials{API: a}, w}, opts...))
+	mux.Handle(leaseholdv1connect.NewGossipServiceHandler(gossipTwin{&gossips{API: a}, w}, opts...))
 	// Over HTTP/1.1 connect would refuse a stream in both directions without a
 	// word about why.
 	refuse := connect.NewErrorWriter(opts...)

@@ -51,7 +51,27 @@ type (
 		s *credentials
 		way
 	}
+	gossipTwin struct {
+		s *gossips
+		way
+	}
 )
+
+func (t gossipTwin) GetKeyring(ctx context.Context, r *pb.GetKeyringRequest) (*pb.Keyring, error) {
+	return call(ctx, t.way, pb.GossipService_GetKeyring_FullMethodName, r, t.s.GetKeyring)
+}
+
+func (t gossipTwin) AddGossipKey(ctx context.Context, r *pb.AddGossipKeyRequest) (*pb.Keyring, error) {
+	return call(ctx, t.way, pb.GossipService_AddGossipKey_FullMethodName, r, t.s.AddGossipKey)
+}
+
+func (t gossipTwin) UseGossipKey(ctx context.Context, r *pb.UseGossipKeyRequest) (*pb.Keyring, error) {
+	return call(ctx, t.way, pb.GossipService_UseGossipKey_FullMethodName, r, t.s.UseGossipKey)
+}
+
+func (t gossipTwin) RemoveGossipKey(ctx context.Context, r *pb.RemoveGossipKeyRequest) (*pb.Keyring, error) {
+	return call(ctx, t.way, pb.GossipService_RemoveGossipKey_FullMethodName, r, t.s.RemoveGossipKey)
+}
 
 func (t credentialTwin) CreateCredential(ctx context.Context, r *pb.CreateCredentialRequest) (*pb.CreateCredentialResponse, error) {
 	return call(ctx, t.way, pb.CredentialService_CreateCredential_FullMethodName, r, t.s.CreateCredential)

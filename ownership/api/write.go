@@ -40,6 +40,7 @@ type outgoing struct {
 	ordered bool
 	index   uint64
 	replies []*pb.AttachResponse
+	setup   bool
 	closed  *pb.ErrorDetail
 	gone    bool
 	ended   error
@@ -57,6 +58,7 @@ func (st *stream) take() (o outgoing) {
 		}}}
 	}
 	o.replies, st.replies = st.replies, nil
+	o.setup, st.setupDue = st.setupDue, false
 	o.full = st.full
 	if !st.full && len(st.queue) > 0 {
 		o.changes, st.queue, st.spare = st.queue, st.spare[:0], nil
@@ -88,6 +90,11 @@ func (st *stream) flush(send func(*pb.AttachResponse) error) (over bool, err err
 	}
 	if o.closed == nil {
 		if err := st.sendLeases(&o, send); err != nil {
+			return true, err
+		}
+	}
+	if o.setup && st.gossips && o.closed == nil {
+		if err := st.sendSetup(send); err != nil {
 			return true, err
 		}
 	}
@@ -156,7 +163,7 @@ func (st *stream) sendList(send func(*pb.AttachResponse) error) error {
 		st.queue = st.queue[:0]
 		list = leaseList(s, st.id, st.term, st.hub.clock.Now())
 		if !st.sentOpened {
-			opened = st.openedMessage(s, sess)
+			opened, st.gossips = st.openedMessage(s, sess), sess.Gossip
 		}
 	})
 	if list == nil {
@@ -167,6 +174,12 @@ func (st *stream) sendList(send func(*pb.AttachResponse) error) error {
 		st.sentOpened = true
 		if err := send(&pb.AttachResponse{Response: &pb.AttachResponse_Opened{Opened: opened}}); err != nil {
 			return err
+		}
+		// Before the list: who finds none there is told none.
+		if st.gossips {
+			if err := st.sendSetup(send); err != nil {
+				return err
+			}
 		}
 	}
 	return send(&pb.AttachResponse{Response: &pb.AttachResponse_Leases{Leases: list}})

@@ -126,6 +126,11 @@ func (c *Client) Credentials() leaseholdv1.CredentialServiceClient {
 	return leaseholdv1.NewCredentialServiceClient(c)
 }
 
+// Gossip is the client of GossipService.
+func (c *Client) Gossip() leaseholdv1.GossipServiceClient {
+	return leaseholdv1.NewGossipServiceClient(c)
+}
+
 // Coordination is the client of CoordinationService. Acquire waits for its turn
 // as long as its context lets it, whatever Config.Timeout says, and goes to
 // another server when its own has gone: the place in the queue is kept.

@@ -2115,11 +2115,11 @@ type GossipServiceClient interface {
 	// GetKeyring tells which member has which keys. No answer has a key itself.
 	GetKeyring(ctx context.Context, in *GetKeyringRequest, opts ...grpc.CallOption) (*Keyring, error)
 	AddGossipKey(ctx context.Context, in *AddGossipKeyRequest, opts ...grpc.CallOption) (*Keyring, error)
-	// UseGossipKey encrypts with a key from now on. It is refused while a member
-	// that is alive does not have it.
+	// UseGossipKey encrypts with a key from now on. It is refused while a member of
+	// Keyring.members does not have it.
 	UseGossipKey(ctx context.Context, in *UseGossipKeyRequest, opts ...grpc.CallOption) (*Keyring, error)
-	// RemoveGossipKey forgets a key. It is refused while a member that is alive
-	// encrypts with it.
+	// RemoveGossipKey forgets a key. It is refused while a member of Keyring.members
+	// encrypts with it, or may, and always for the key that encrypts.
 	RemoveGossipKey(ctx context.Context, in *RemoveGossipKeyRequest, opts ...grpc.CallOption) (*Keyring, error)
 }
 
@@ -2181,11 +2181,11 @@ type GossipServiceServer interface {
 	// GetKeyring tells which member has which keys. No answer has a key itself.
 	GetKeyring(context.Context, *GetKeyringRequest) (*Keyring, error)
 	AddGossipKey(context.Context, *AddGossipKeyRequest) (*Keyring, error)
-	// UseGossipKey encrypts with a key from now on. It is refused while a member
-	// that is alive does not have it.
+	// UseGossipKey encrypts with a key from now on. It is refused while a member of
+	// Keyring.members does not have it.
 	UseGossipKey(context.Context, *UseGossipKeyRequest) (*Keyring, error)
-	// RemoveGossipKey forgets a key. It is refused while a member that is alive
-	// encrypts with it.
+	// RemoveGossipKey forgets a key. It is refused while a member of Keyring.members
+	// encrypts with it, or may, and always for the key that encrypts.
 	RemoveGossipKey(context.Context, *RemoveGossipKeyRequest) (*Keyring, error)
 	mustEmbedUnimplementedGossipServiceServer()
 }

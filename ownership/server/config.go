@@ -47,7 +47,9 @@ type Config struct {
 	BootstrapExpect int
 	// GossipLabel keeps the gossip of different clusters apart.
 	GossipLabel string
-	// GossipKey encrypts gossip; 16, 24 or 32 bytes. Empty: no encryption.
+	// GossipKey encrypts gossip; 16, 24 or 32 bytes. Empty: no encryption, unless
+	// DataDir has keys. It is for the beginning: the keys that the cluster has
+	// changed to are kept in DataDir and win over it.
 	GossipKey []byte
 	// AuditLog is the file of who has called what; those before it get a suffix.
 	// AuditLogOff: there is none, as when it is empty.
@@ -253,14 +255,6 @@ func (c *Config) Validate() error {
 		refuse("--gossip-label", c.GossipLabel, "want 1 to 128 bytes")
 	}
 	return errors.Join(errs...)
-}
-
-// gossipKeys are those that the configuration gives, one at most.
-func (c *Config) gossipKeys() [][]byte {
-	if len(c.GossipKey) == 0 {
-		return nil
-	}
-	return [][]byte{c.GossipKey}
 }
 
 type listenAddr struct{ field, value string }

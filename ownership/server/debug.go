@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/leasehold-dev/leasehold/ownership/api"
+	"github.com/leasehold-dev/leasehold/raftstore/state"
 	"github.com/leasehold-dev/leasehold/ring/gossip"
 )
 
@@ -36,9 +37,9 @@ func (s *Server) debugFiles() []api.DebugFile {
 func (s *Server) secrets() []string {
 	out := append([]string(nil), s.cfg.Secrets...)
 	if len(s.cfg.GossipKey) > 0 {
-		out = append(out, string(s.cfg.GossipKey))
+		out = append(out, secretsOf(state.Keyring{Keys: [][]byte{s.cfg.GossipKey}})...)
 	}
-	return out
+	return append(out, secretsOf(s.firstKeys)...)
 }
 
 // settings lists what is in effect. It is a list of what may be shown, not of

@@ -54,6 +54,7 @@ type Server struct {
 
 	store      *raftstore.Store
 	gossip     *gossip.Gossip
+	firstKeys  state.Keyring // that gossip was started with
 	controller *controller.Controller
 	api        *api.API
 	etcd       *etcdapi.API
@@ -224,13 +225,17 @@ func (s *Server) openStore(raftListener net.Listener) (err error) {
 }
 
 func (s *Server) openGossip() (err error) {
+	if s.firstKeys, err = s.cfg.firstKeyring(s.log); err != nil {
+		return err
+	}
 	known := ""
 	if s.cfg.DataDir != "" {
 		known = s.cfg.DataDir + "/known-peers"
 	}
 	s.gossip, err = gossip.New(gossip.Config{
 		Label:          s.cfg.GossipLabel,
-		Keys:           s.cfg.gossipKeys(),
+		Keys:           s.firstKeys.Keys,
+		KeyringVersion: s.firstKeys.Version,
 		BindAddr:       s.cfg.GossipAddr,
 		Advertise:      strings.Trim(s.cfg.Advertise, "[]"),
 		Seeds:          s.cfg.Join,
@@ -285,6 +290,7 @@ func (s *Server) openOwnership() (err error) {
 		DebugFiles:      s.debugFiles(),
 		Secrets:         s.secrets(),
 		GossipLabel:     s.cfg.GossipLabel,
+		Insecure:        s.cfg.Insecure,
 		Dial:            s.dialOptions(),
 		MaxRequestBytes: s.cfg.MaxRequestBytes,
 		Clock:           s.cfg.hooks.bootClock(), Logger: s.log, Metrics: s.metrics,
@@ -349,6 +355,7 @@ func (s *Server) lead(ctx context.Context, l *raftstore.Lead) error {
 	g.Go(func() error { return s.controller.Lead(ctx, l) })
 	g.Go(func() error { return s.raiseFeatures(ctx, l) })
 	g.Go(func() error { return s.leadMembers(ctx) })
+	g.Go(func() error { return s.leadKeyring(ctx, l) })
 	defer s.planned.forget()
 	return g.Wait()
 }
@@ -379,6 +386,7 @@ func (s *Server) Run(ctx context.Context) error {
 	floors := []floor{
 		{name: "store", run: s.store.Run},
 		{name: "gossip", run: s.gossip.Run, stop: s.leaveGossip},
+		{name: "keys of gossip", run: s.keyring().run},
 		{name: "formation and figures", run: s.watch},
 		// Before the streams end, the workers have gone to the new leader.
 		{name: "grpc", run: s.serveGRPC, stop: s.handOverLeadership},

@@ -78,15 +78,14 @@ type Config struct {
 
 	// Gossip is GossipAuto (also if empty), GossipOff, or the host:port to bind.
 	// Gossip lets a fenced keyspace be taken over before the TTL is over.
-	// Nothing else needs it, and trouble with it never stops the worker.
+	// Nothing else needs it, and trouble with it never stops the worker. Servers
+	// that encrypt it send their keys over the session, if that is encrypted itself
+	// or on loopback, or if they run with --insecure.
 	Gossip string
 
 	// GossipAdvertise is the host:port that other members reach this worker's
 	// gossip at, where it differs from what is bound. Usually empty.
 	GossipAdvertise string
-
-	// GossipKey encrypts gossip: 16, 24 or 32 bytes, the servers' own key.
-	GossipKey []byte
 
 	// StopGrace is how long handlers may take to return after their context has
 	// ended. It is taken off the deadline: contexts end that much earlier. At
@@ -219,11 +218,6 @@ func (c Config) Validate() error {
 		if c.Gossip == GossipOff {
 			add(wrong("Gossip", c.Gossip, fmt.Sprintf("contradicts GossipAdvertise %s: nothing is advertised when gossip is off", c.GossipAdvertise)))
 		}
-	}
-	switch len(c.GossipKey) {
-	case 0, 16, 24, 32:
-	default:
-		add(wrong("GossipKey", fmt.Sprintf("of %d bytes", len(c.GossipKey)), "must have 16, 24 or 32 bytes"))
 	}
 	if c.StopGrace < 0 {
 		add(wrong("StopGrace", c.StopGrace, "must not be negative"))

@@ -24,7 +24,6 @@ func TestConfigNamesWhatIsWrong(t *testing.T) {
 		"labels":           {func(c *Config) { c.Labels = map[string]string{"": "x"} }, []string{"Labels", "empty"}},
 		"label value":      {func(c *Config) { c.Labels = map[string]string{"k": long} }, []string{"Labels", "128"}},
 		"gossip":           {func(c *Config) { c.Gossip = "on" }, []string{"Gossip", `"on"`, "auto, off or host:port"}},
-		"gossip key":       {func(c *Config) { c.GossipKey = []byte("short") }, []string{"GossipKey", "5 bytes", "16, 24 or 32"}},
 		"gossip against":   {func(c *Config) { c.Gossip, c.GossipAdvertise = GossipOff, "1.2.3.4:7" }, []string{"Gossip", "off", "GossipAdvertise", "1.2.3.4:7"}},
 		"negative grace":   {func(c *Config) { c.StopGrace = -1 }, []string{"StopGrace", "-1ns"}},
 		"grace over bound": {func(c *Config) { c.StopGrace, c.ShutdownTimeout = time.Minute, time.Second }, []string{"StopGrace", "1m0s", "ShutdownTimeout", "1s"}},

@@ -336,7 +336,10 @@ func (e *engine) receive(m *leaseholdv1.AttachResponse, now reading) {
 	case *leaseholdv1.AttachResponse_KeepAlive:
 		c.streamAnswered()
 		c.acked(m.KeepAlive, now)
+	case *leaseholdv1.AttachResponse_Gossip:
+		e.gossipSetup(m.Gossip)
 	case *leaseholdv1.AttachResponse_Leases:
+		e.gossipSetup(nil) // it would have come before the list
 		c.list(m.Leases, now)
 	case *leaseholdv1.AttachResponse_Changes:
 		c.changes(m.Changes, now)

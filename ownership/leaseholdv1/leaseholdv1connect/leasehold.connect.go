@@ -1735,11 +1735,11 @@ type GossipServiceClient interface {
 	// GetKeyring tells which member has which keys. No answer has a key itself.
 	GetKeyring(context.Context, *leaseholdv1.GetKeyringRequest) (*leaseholdv1.Keyring, error)
 	AddGossipKey(context.Context, *leaseholdv1.AddGossipKeyRequest) (*leaseholdv1.Keyring, error)
-	// UseGossipKey encrypts with a key from now on. It is refused while a member
-	// that is alive does not have it.
+	// UseGossipKey encrypts with a key from now on. It is refused while a member of
+	// Keyring.members does not have it.
 	UseGossipKey(context.Context, *leaseholdv1.UseGossipKeyRequest) (*leaseholdv1.Keyring, error)
-	// RemoveGossipKey forgets a key. It is refused while a member that is alive
-	// encrypts with it.
+	// RemoveGossipKey forgets a key. It is refused while a member of Keyring.members
+	// encrypts with it, or may, and always for the key that encrypts.
 	RemoveGossipKey(context.Context, *leaseholdv1.RemoveGossipKeyRequest) (*leaseholdv1.Keyring, error)
 }
 
@@ -1830,11 +1830,11 @@ type GossipServiceHandler interface {
 	// GetKeyring tells which member has which keys. No answer has a key itself.
 	GetKeyring(context.Context, *leaseholdv1.GetKeyringRequest) (*leaseholdv1.Keyring, error)
 	AddGossipKey(context.Context, *leaseholdv1.AddGossipKeyRequest) (*leaseholdv1.Keyring, error)
-	// UseGossipKey encrypts with a key from now on. It is refused while a member
-	// that is alive does not have it.
+	// UseGossipKey encrypts with a key from now on. It is refused while a member of
+	// Keyring.members does not have it.
 	UseGossipKey(context.Context, *leaseholdv1.UseGossipKeyRequest) (*leaseholdv1.Keyring, error)
-	// RemoveGossipKey forgets a key. It is refused while a member that is alive
-	// encrypts with it.
+	// RemoveGossipKey forgets a key. It is refused while a member of Keyring.members
+	// encrypts with it, or may, and always for the key that encrypts.
 	RemoveGossipKey(context.Context, *leaseholdv1.RemoveGossipKeyRequest) (*leaseholdv1.Keyring, error)
 }
 
