@@ -26,12 +26,15 @@ type real struct {
 	grpc *client.Client
 }
 
-func startReal(t *testing.T) *real {
+func startReal(t *testing.T, change ...func(*server.Config)) *real {
 	t.Helper()
 	cfg := server.DevConfig()
 	cfg.GRPCAddr, cfg.RaftAddr, cfg.GossipAddr, cfg.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
 	cfg.ElectionTimeout = server.MinElectionTimeout
 	cfg.Logger = slog.New(slog.DiscardHandler)
+	for _, f := range change {
+		f(&cfg)
+	}
 	srv, err := server.New(cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -33,6 +33,7 @@ func commandGroups(e env) []commandGroup {
 			newEventsCommand(e),
 			newClusterCommand(e),
 			newRaftCommand(e),
+			newGossipCommand(e),
 			newTLSCommand(e),
 			newCredentialCommand(e),
 			newBackupCommand(e),

@@ -210,7 +210,7 @@ func readKey(file string) ([]byte, error) {
 	}
 	key, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(raw)))
 	if err != nil {
-		return nil, fmt.Errorf("read gossip key: %s is not base64; make a key with: head -c 32 /dev/urandom | base64", file)
+		return nil, fmt.Errorf("read gossip key: %s is not base64; make a key with: leasehold gossip keyring generate", file)
 	}
 	return key, nil
 }

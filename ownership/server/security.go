@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"strconv"
 
 	"google.golang.org/grpc"
@@ -35,10 +34,11 @@ func (c *Config) secure() bool { return c.TLS != pki.Files{} }
 
 // hasKeyring reports whether the data directory has keys of gossip.
 func (c *Config) hasKeyring() bool {
-	if c.DataDir == "" {
+	path := c.keyringFile()
+	if path == "" {
 		return false
 	}
-	_, err := os.Stat(filepath.Join(c.DataDir, "gossip-keyring"))
+	_, err := os.Stat(path)
 	return err == nil
 }
 
