@@ -17,31 +17,57 @@ import (
 	"github.com/leasehold-dev/leasehold/raftstore/mvcc"
 )
 
-// letters are those of the keys of these tests: the ends of the order and two
-// neighbours.
-var letters = []byte{0x00, 'a', 'b', 0xff}
+// Prefixes and bounds of these tests are made of letters: the ends of the order and
+// two neighbours. Keys have the letters after these, too.
+const (
+	letters    = "\x00ab\xff"
+	keyLetters = "\x00\x01abc\xff"
+)
 
-// keysOfLetters are all keys of up to four letters. Prefixes have at most two and
-// bounds at most three: if a range leaves a prefix at all, it does so at one of them.
-var keysOfLetters = func() (keys []string) {
+// textsOf are all texts of up to so many letters, in order.
+func textsOf(letters string, most int) (texts []string) {
 	last := []string{""}
-	for range 4 {
+	for range most {
 		var next []string
 		for _, k := range last {
-			for _, c := range letters {
-				next = append(next, k+string(c))
+			for i := range len(letters) {
+				next = append(next, k+letters[i:i+1])
 			}
 		}
-		keys, last = append(keys, next...), next
+		texts, last = append(texts, next...), next
 	}
-	slices.Sort(keys)
-	return keys
-}()
+	slices.Sort(texts)
+	return texts
+}
+
+// keysOfLetters are the keys that there are. Prefixes have at most two letters and
+// bounds at most three: if a range leaves a prefix at all, it does so at one of them.
+var keysOfLetters = textsOf(keyLetters, 3)
 
 func drawText(most int) *rapid.Generator[string] {
 	return rapid.Custom(func(t *rapid.T) string {
-		return string(rapid.SliceOfN(rapid.SampledFrom(letters), 0, most).Draw(t, "text"))
+		return string(rapid.SliceOfN(rapid.SampledFrom([]byte(letters)), 0, most).Draw(t, "text"))
 	})
+}
+
+// drawKey likes keys that the scope has, and drawEnd ends that are special.
+func drawKey(t *rapid.T, s access.Scope) []byte {
+	if len(s.Prefixes) == 0 || rapid.IntRange(0, 3).Draw(t, "anywhere") == 0 {
+		return []byte(drawText(3).Draw(t, "key"))
+	}
+	return []byte(rapid.SampledFrom(s.Prefixes).Draw(t, "prefix") + drawText(1).Draw(t, "rest"))
+}
+
+func drawEnd(t *rapid.T, s access.Scope) []byte {
+	switch kind := rapid.IntRange(0, 5).Draw(t, "end"); {
+	case kind <= 1:
+		return nil
+	case kind == 2:
+		return []byte{0}
+	case kind == 3 || len(s.Prefixes) == 0:
+		return []byte(drawText(3).Draw(t, "end"))
+	}
+	return access.After([]byte(rapid.SampledFrom(s.Prefixes).Draw(t, "prefix")))
 }
 
 func drawScope(t *rapid.T) access.Scope {
@@ -58,12 +84,15 @@ func keysIn(key, end string) (keys []string) {
 	return keys
 }
 
-// owns is the oracle: one prefix has the beginning of the range and all keys in it.
-func owns(s access.Scope, key, end string) bool {
-	return slices.ContainsFunc(s.Prefixes, func(p string) bool {
-		return strings.HasPrefix(key, p) &&
-			!slices.ContainsFunc(keysIn(key, end), func(k string) bool { return !strings.HasPrefix(k, p) })
-	})
+// under is the oracle: a prefix has the beginning of the range and all keys in it.
+func under(prefix, key string, in []string) bool {
+	return strings.HasPrefix(key, prefix) && !slices.ContainsFunc(in, func(k string) bool { return !strings.HasPrefix(k, prefix) })
+}
+
+// owns is under of any prefix of a scope.
+func owns(s access.Scope, key, end []byte) bool {
+	in := keysIn(string(key), string(end))
+	return slices.ContainsFunc(s.Prefixes, func(p string) bool { return under(p, string(key), in) })
 }
 
 func someone(role access.Role, s access.Scope) access.Identity {
@@ -74,86 +103,85 @@ func allowed(a *API, id access.Identity, method string, req proto.Message) bool 
 	return a.Authorize(context.Background(), id, method, req) == nil
 }
 
-// Ranges × scopes: what is decided is what the oracle decides that lists the keys,
-// for each request that has a range; and a store that has all keys tells, or
-// changes, none outside of the scope.
+// Every range × every prefix: what is decided is what the oracle decides that lists
+// the keys, for each request that has a range; and a store that has all keys finds
+// those that the oracle lists.
 func TestRangesAreCheckedAsTheyAreExecuted(t *testing.T) {
 	a, full := authorizing(), storeOf(t, keysOfLetters)
-	rapid.Check(t, func(t *rapid.T) {
-		s := drawScope(t)
-		key, end := drawText(3).Draw(t, "key"), drawText(3).Draw(t, "end")
-		k, e := []byte(key), []byte(end)
-		want := owns(s, key, end)
-		for _, req := range []proto.Message{
-			&pb.RangeRequest{Key: k, RangeEnd: e}, &pb.DeleteRangeRequest{Key: k, RangeEnd: e, PrevKv: true},
-			&pb.TxnRequest{Compare: []*pb.Compare{{Key: k, RangeEnd: e}}},
-		} {
-			if got := allowed(a, someone(access.Worker, s), methodOf(req), req); got != want {
-				t.Fatalf("scope %q: %v is allowed: %v, want %v", s.Prefixes, req, got, want)
+	texts := append(textsOf(letters, 2), "")
+	for _, key := range texts {
+		for _, end := range texts {
+			k, e, in := []byte(key), []byte(end), keysIn(key, end)
+			for _, p := range texts {
+				id, want := someone(access.Worker, access.Scope{Prefixes: []string{p}}), under(p, key, in)
+				for _, req := range [...]proto.Message{
+					&pb.RangeRequest{Key: k, RangeEnd: e}, &pb.DeleteRangeRequest{Key: k, RangeEnd: e, PrevKv: true},
+					&pb.TxnRequest{Compare: []*pb.Compare{{Key: k, RangeEnd: e}}},
+				} {
+					if got := allowed(a, id, methodOf(req), req); got != want {
+						t.Fatalf("prefix %q: %T from %q to %q is allowed: %v, want %v", p, req, key, end, got, want)
+					}
+				}
+			}
+			if key == "" {
+				continue // the store takes none
+			}
+			r, err := full.Range(&mvcc.RangeOp{Key: k, End: e, KeysOnly: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if found := foundIn(r.KVs); !slices.Equal(found, in) {
+				t.Fatalf("from %q to %q the store finds %q, the oracle %q", key, end, found, in)
 			}
 		}
-		if !want || key == "" {
-			return
-		}
-		r, err := full.Range(&mvcc.RangeOp{Key: k, End: e})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(r.KVs) != len(keysIn(key, end)) {
-			t.Fatalf("the store finds %d keys from %q to %q, the oracle %d", len(r.KVs), key, end, len(keysIn(key, end)))
-		}
-		for _, kv := range r.KVs {
-			if !s.Key(kv.Key) {
-				t.Fatalf("scope %q is told %q", s.Prefixes, kv.Key)
-			}
-		}
-	})
+	}
 }
 
-// A watch of a range is told of nothing outside of the scope, live or from history.
+// A watch is decided about like a range, and is told of all keys in it and no other,
+// live and from history.
 func TestWatchesAreCheckedAsTheyAreExecuted(t *testing.T) {
 	full := storeOf(t, keysOfLetters)
-	rapid.Check(t, func(t *rapid.T) {
-		s := drawScope(t)
-		r := &pb.WatchCreateRequest{Key: []byte(drawText(3).Draw(t, "key")), RangeEnd: []byte(drawText(3).Draw(t, "end"))}
-		sp, ok := specOf(r)
-		if !ok {
-			return
-		}
-		key := string(r.Key)
-		if key == "" {
-			key = "\x00"
-		}
-		want := owns(s, key, string(r.RangeEnd))
-		if got := checkWatched(someone(access.Reader, s), &sp) == nil; got != want {
-			t.Fatalf("scope %q: a watch from %q to %q is allowed: %v, want %v", s.Prefixes, r.Key, r.RangeEnd, got, want)
-		}
-		if !want {
-			return
-		}
-		var told []string
-		from, to := sp.bounds()
-		events, _, err := full.Events(1, full.Revision(), from, to, 0, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range events {
-			told = append(told, string(events[i].KV.Key))
-		}
-		live := newGroups()
-		live.add(&watcher{spec: sp})
-		for _, k := range keysOfLetters {
-			live.at([]byte(k), func(*group) { told = append(told, k) })
-		}
-		if len(told) != 2*len(keysIn(key, string(r.RangeEnd))) {
-			t.Fatalf("a watch from %q to %q is told of %d keys, the oracle knows %d, twice", r.Key, r.RangeEnd, len(told), len(keysIn(key, string(r.RangeEnd))))
-		}
-		for _, k := range told {
-			if !s.Key([]byte(k)) {
-				t.Fatalf("scope %q is told of %q", s.Prefixes, k)
+	texts := append(textsOf(letters, 2), "")
+	for _, key := range texts {
+		for _, end := range texts {
+			sp, ok := specOf(&pb.WatchCreateRequest{Key: []byte(key), RangeEnd: []byte(end)})
+			if !ok {
+				continue // it is refused as empty
+			}
+			first := max(key, "\x00") // no key stands for the first
+			in := keysIn(first, end)
+			for _, p := range texts {
+				want := under(p, first, in)
+				if got := checkWatched(someone(access.Reader, access.Scope{Prefixes: []string{p}}), &sp) == nil; got != want {
+					t.Fatalf("prefix %q: a watch from %q to %q is allowed: %v, want %v", p, key, end, got, want)
+				}
+			}
+			from, to := sp.bounds()
+			events, _, err := full.Events(1, full.Revision(), from, to, 0, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var told, heard []string
+			for i := range events {
+				told = append(told, string(events[i].KV.Key))
+			}
+			live := newGroups()
+			live.add(&watcher{spec: sp})
+			for _, k := range keysOfLetters {
+				live.at([]byte(k), func(*group) { heard = append(heard, k) })
+			}
+			if !slices.Equal(told, in) || !slices.Equal(heard, in) {
+				t.Fatalf("a watch from %q to %q is told of %q and hears of %q, the oracle says %q", key, end, told, heard, in)
 			}
 		}
-	})
+	}
+}
+
+func foundIn(kvs []*mvcc.KeyValue) (keys []string) {
+	for _, kv := range kvs {
+		keys = append(keys, string(kv.Key))
+	}
+	return keys
 }
 
 // storeOf has each key once.
@@ -180,19 +208,19 @@ func methodOf(req proto.Message) string {
 	return pb.KV_Txn_FullMethodName
 }
 
-func drawTxn(t *rapid.T, depth int) *pb.TxnRequest {
+func drawTxn(t *rapid.T, s access.Scope, depth int) *pb.TxnRequest {
 	r := &pb.TxnRequest{}
 	for range rapid.IntRange(0, 2).Draw(t, "compares") {
-		r.Compare = append(r.Compare, &pb.Compare{Key: []byte(drawText(3).Draw(t, "key")), RangeEnd: []byte(drawText(2).Draw(t, "end"))})
+		r.Compare = append(r.Compare, &pb.Compare{Key: drawKey(t, s), RangeEnd: drawEnd(t, s)})
 	}
-	r.Success, r.Failure = drawOps(t, depth), drawOps(t, depth)
+	r.Success, r.Failure = drawOps(t, s, depth), drawOps(t, s, depth)
 	return r
 }
 
-func drawOps(t *rapid.T, depth int) (ops []*pb.RequestOp) {
+func drawOps(t *rapid.T, s access.Scope, depth int) (ops []*pb.RequestOp) {
 	for range rapid.IntRange(0, 2).Draw(t, "ops") {
 		op := &pb.RequestOp{}
-		key, end := []byte(drawText(3).Draw(t, "key")), []byte(drawText(2).Draw(t, "end"))
+		key, end := drawKey(t, s), drawEnd(t, s)
 		switch kind := rapid.IntRange(0, 9).Draw(t, "kind"); {
 		case kind == 0: // none
 		case kind <= 3:
@@ -202,7 +230,7 @@ func drawOps(t *rapid.T, depth int) (ops []*pb.RequestOp) {
 		case kind <= 6:
 			op.Request = &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{Key: key, RangeEnd: end}}
 		case depth > 0:
-			op.Request = &pb.RequestOp_RequestTxn{RequestTxn: drawTxn(t, depth-1)}
+			op.Request = &pb.RequestOp_RequestTxn{RequestTxn: drawTxn(t, s, depth-1)}
 		}
 		ops = append(ops, op)
 	}
@@ -230,30 +258,33 @@ func everyMessage(m protoreflect.Message, yield func(proto.Message)) {
 // it, nested in whatever way.
 func TestTransactionsAreCheckedAtEveryDepth(t *testing.T) {
 	a := authorizing()
-	rapid.Check(t, func(t *rapid.T) {
+	tree := func(t *rapid.T) {
 		s := drawScope(t)
 		if rapid.Bool().Draw(t, "wide") { // or else nearly everything is refused
 			s.Prefixes = append(s.Prefixes, rapid.SampledFrom([]string{"", "a", "b", "\xff"}).Draw(t, "prefix"))
 		}
 		role := rapid.SampledFrom([]access.Role{access.Reader, access.Worker, access.Operator}).Draw(t, "role")
-		r := drawTxn(t, 4)
+		r := drawTxn(t, s, 4)
 		want := true
 		everyMessage(r.ProtoReflect(), func(m proto.Message) {
 			switch m := m.(type) {
 			case *pb.Compare:
-				want = want && owns(s, string(m.Key), string(m.RangeEnd))
+				want = want && owns(s, m.Key, m.RangeEnd)
 			case *pb.RangeRequest:
-				want = want && owns(s, string(m.Key), string(m.RangeEnd))
+				want = want && owns(s, m.Key, m.RangeEnd)
 			case *pb.PutRequest:
-				want = want && role != access.Reader && owns(s, string(m.Key), "")
+				want = want && role != access.Reader && owns(s, m.Key, nil)
 			case *pb.DeleteRangeRequest:
-				want = want && role != access.Reader && owns(s, string(m.Key), string(m.RangeEnd))
+				want = want && role != access.Reader && owns(s, m.Key, m.RangeEnd)
 			}
 		})
 		if got := allowed(a, someone(role, s), pb.KV_Txn_FullMethodName, r); got != want {
 			t.Fatalf("%v with %q is allowed: %v, want %v: %v", role, s.Prefixes, got, want, r)
 		}
-	})
+	}
+	for range 20 { // of a hundred trees each
+		rapid.Check(t, tree)
+	}
 }
 
 // nest puts an operation so many transactions deep, each in the branch that is not
