@@ -293,6 +293,7 @@ func (s *Server) openOwnership() (err error) {
 		Insecure:        s.cfg.Insecure,
 		Dial:            s.dialOptions(),
 		MaxRequestBytes: s.cfg.MaxRequestBytes,
+		TLS:             s.certificates != nil,
 		Clock:           s.cfg.hooks.bootClock(), Logger: s.log, Metrics: s.metrics,
 	})
 	if err != nil {

@@ -43,6 +43,7 @@ type core struct {
 	lapsed     bool // the deadline has passed and contexts were ended for it
 	overdue    bool // it was said that renewal is overdue
 	jumped     bool // it was said that the clocks jumped
+	denied     bool // it was said that the servers do not let us in
 
 	// Leases, over all spaces.
 	live     int    // contexts that live, or will when their handler starts
@@ -258,7 +259,7 @@ func (c *core) acked(m *leaseholdv1.KeepAliveResponse, now reading) {
 		c.overdue = false
 		c.log(slog.LevelInfo, "renewal caught up")
 	}
-	c.jumped = false
+	c.jumped, c.denied = false, false
 	if c.lapsed && !s.lapsed(now.boot) {
 		c.lapsed = false
 		c.startWaiting(now)
@@ -286,7 +287,7 @@ func (c *core) forget(cause error, now reading) {
 	clear(c.asked)
 	clear(c.rel)
 	c.relKeys = c.relKeys[:0]
-	c.attached, c.lapsed, c.overdue = false, false, false
+	c.attached, c.lapsed, c.overdue, c.denied = false, false, false, false
 }
 
 // closed takes the last message of a stream, or a definite refusal that came
@@ -319,7 +320,13 @@ func (c *core) closed(d *leaseholdv1.ErrorDetail, now reading) {
 		// One server may not have heard yet of a new credential, or not yet of a
 		// renewed certificate's authority. That decides nothing before the time
 		// is over in which keep-alives could still be let in.
-		if s := &c.session; !s.opened || now.boot >= s.until {
+		s := &c.session
+		if s.opened && !c.denied {
+			c.denied = true
+			c.log(slog.LevelWarn, "the servers do not let this worker in: its leases end when their time is over",
+				"left", s.until-now.boot, "cause", d.GetMessage())
+		}
+		if !s.opened || now.boot >= s.until {
 			c.barred = true
 			c.stop(refusal("renew session", d), ErrExpired, now)
 		}

@@ -51,6 +51,9 @@ func TestRevokedWorkerEndsWithItsLeases(t *testing.T) {
 		if !contains(err.Error(), "credential batch is revoked") {
 			t.Errorf("%q does not say why", err)
 		}
+		if !b.log.has("WARN the servers do not let this worker in") {
+			t.Error("nothing was said while there was time to do something")
+		}
 		for _, x := range b.seen.ended(t, 2) {
 			if x.cause != ErrExpired {
 				t.Errorf("context ended with %v", x.cause)
