@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/spf13/pflag"
 
@@ -15,7 +16,14 @@ import (
 
 // securityFlags say which servers a command believes, and who it is to them. A
 // server has flags of the same names for its own certificate.
-type securityFlags struct{ identity.Files }
+type securityFlags struct {
+	identity.Files
+
+	once       sync.Once // the files are opened by the first who needs them
+	tls        *tls.Config
+	credential client.Credential
+	err        error
+}
 
 func (s *securityFlags) define(f *pflag.FlagSet) {
 	f.StringVar(&s.TLS.CA, "tls-ca-file", "", "PEM `file` with the authority of the servers' certificates: talk over TLS (env LEASEHOLD_TLS_CA_FILE)")
@@ -27,23 +35,25 @@ func (s *securityFlags) define(f *pflag.FlagSet) {
 
 // security is what the flags mean; nil and nil without any.
 func (e env) security() (*tls.Config, client.Credential, error) {
-	cfg, credential, err := e.flags.security.Open()
-	var cert *pki.Error
-	switch {
-	case errors.As(err, &cert):
-		return nil, nil, &usageError{&hintError{err, "leasehold tls inspect FILE shows what is in a certificate"}}
-	case err != nil:
-		return nil, nil, &usageError{err}
-	}
-	return cfg, credential, nil
+	s := &e.flags.security
+	s.once.Do(func() {
+		var cert *pki.Error
+		s.tls, s.credential, s.err = s.Open()
+		switch {
+		case errors.As(s.err, &cert):
+			s.err = &usageError{&hintError{s.err, "leasehold tls inspect FILE shows what is in a certificate"}}
+		case s.err != nil:
+			s.err = &usageError{s.err}
+		}
+	})
+	return s.tls, s.credential, s.err
 }
 
-// warnOfSecrets tells of files with secrets that everybody on this machine can read.
+// warnOfSecrets tells of a credential that everybody on this machine can read.
+// Package pki does so for keys.
 func (e env) warnOfSecrets() {
-	for _, file := range []string{e.flags.security.TLS.Key, e.flags.security.Credential} {
-		if err := checkPrivate(file); err != nil {
-			fmt.Fprintf(e.stderr, "leasehold: warning: %v\n", err)
-		}
+	if err := checkPrivate(e.flags.security.Credential); err != nil {
+		fmt.Fprintf(e.stderr, "leasehold: warning: %v\n", err)
 	}
 }
 
