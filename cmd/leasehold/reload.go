@@ -92,7 +92,7 @@ func (r *reloader) compare(fresh *serverFlags, key []byte) []settingChange {
 		case f.Value.String() != now.Value.String():
 			changes = append(changes, c)
 		case f.Name == "gossip-key-file" && !bytes.Equal(key, r.key):
-			c.old, c.new = c.old+" as it was", c.new+" with another key in it"
+			c.old, c.new = c.old+" as it was", c.new+" with another key in it; it is for the first start: see leasehold gossip keyring"
 			changes = append(changes, c)
 		}
 	})

@@ -13,6 +13,8 @@ import (
 
 	"github.com/leasehold-dev/leasehold/ownership/client"
 	"github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
+	"github.com/leasehold-dev/leasehold/ownership/pki/pkitest"
+	"github.com/leasehold-dev/leasehold/ownership/worker"
 	"github.com/leasehold-dev/leasehold/raftstore/state"
 	"github.com/leasehold-dev/leasehold/ring/gossip"
 )
@@ -237,6 +239,40 @@ func TestServerThatWasDownWhileKeysChanged(t *testing.T) {
 func first4(s *Server) []byte {
 	_, keys := s.gossip.Keys()
 	return keys[0][:4]
+}
+
+// With TLS and encrypted gossip a worker needs addresses of servers and its
+// certificate: nothing else, and nobody gives it a key by hand.
+func TestWorkerNeedsAddressesAndItsCertificateAlone(t *testing.T) {
+	t.Parallel()
+	ca := pkitest.New(t)
+	c := encrypted(t, 1)
+	c.configs[0].TLS = ca.Server("s1")
+	c.startAll()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	cl, err := client.Dial(ctx, client.Config{Servers: c.servers(), TLS: ca.Client(ca.Operator("o"))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	createKeyspace(t, cl, "orders", 1, 10*time.Second, leaseholdv1.Takeover_TAKEOVER_FENCED)
+	startHand(t, worker.Config{Servers: c.servers(), ID: "w1", TLS: ca.Client(ca.Worker("w1", "orders"))}, "orders", untilTold)
+	want := gossip.KeyringOf(1, [][]byte{oldKey})
+	eventually(t, 30*time.Second, "the worker is a member with the cluster's key", func() bool {
+		m, ok := c.running[0].gossip.Member(gossip.Name(gossip.RoleWorker, "w1"))
+		return ok && m.Status == gossip.Alive && m.Meta.Keyring == want
+	})
+	// It may not look at the keyring, nor change it.
+	as, err := client.Dial(ctx, client.Config{Servers: c.servers(), TLS: ca.Client(ca.Worker("w1", "orders"))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer as.Close()
+	_, err = as.Gossip().GetKeyring(ctx, &leaseholdv1.GetKeyringRequest{})
+	wantRefusal(t, "a worker looks at the keyring", err, leaseholdv1.ReasonDenied)
+	_, err = as.Gossip().AddGossipKey(ctx, &leaseholdv1.AddGossipKeyRequest{})
+	wantRefusal(t, "a worker adds a key", err, leaseholdv1.ReasonDenied)
 }
 
 // O-89: who has no key or another one is no member, and is counted.

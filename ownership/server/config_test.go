@@ -29,6 +29,7 @@ func TestConfigNamesWhatIsWrong(t *testing.T) {
 		"three servers, no address": {func(c *Config) { c.BootstrapExpect = 3 }, []string{"--bootstrap-expect", "--join"}},
 		"negative servers":          {func(c *Config) { c.BootstrapExpect = -1 }, []string{"--bootstrap-expect", "-1"}},
 		"key of 15 bytes":           {func(c *Config) { c.GossipKey = make([]byte, 15) }, []string{"15 bytes", "16, 24 or 32"}},
+		"key of 17 bytes (O-89)":    {func(c *Config) { c.GossipKey = make([]byte, 17) }, []string{"17 bytes", "16, 24 or 32"}},
 		"key of 32 bytes":           {func(c *Config) { c.GossipKey = make([]byte, 32) }, nil},
 		"hasty elections":           {func(c *Config) { c.ElectionTimeout = time.Millisecond }, []string{"--election-timeout", "1ms", "100ms"}},
 		"profiles on loopback":      {func(c *Config) { c.AdminAddr = "127.0.0.1:0" }, nil},

@@ -191,8 +191,14 @@ func TestKeysChangeUnderReaders(t *testing.T) {
 	}
 	for range 2000 {
 		for _, keys := range [][][]byte{keysOf(keyA, keyC), keysOf(keyC, keyB, keyA), keysOf(keyA), keysOf(keyA, keyB, keyC)} {
+			// A packet is being decrypted with what GetKeys has returned.
+			walked := k.ring.GetKeys()
+			before := slices.Clone(walked)
 			if err := k.set(2, keys); err != nil {
 				t.Fatal(err)
+			}
+			if !slices.EqualFunc(walked, before, bytes.Equal) {
+				t.Fatal("the list that a packet is being decrypted with was rewritten")
 			}
 			installed := k.ring.GetKeys()
 			if !bytes.Equal(installed[0], keys[0]) || len(installed) != len(keys) {
