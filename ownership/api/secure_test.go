@@ -155,9 +155,17 @@ func TestWorkerIDOfSomebodyElse(t *testing.T) {
 	attach := func(name string, session uint64) *fakeWorker {
 		return attachAs(t, made[name], conn, openRequest(session, "w", "orders"))
 	}
-	if attach("one", 21).next().GetOpened() == nil {
+	p := attach("one", 21)
+	if p.next().GetOpened() == nil {
 		t.Fatal("the session was not opened")
 	}
+	go func() { // it lives: it answers when it is asked
+		for m := range p.in {
+			if m.GetPing() != nil {
+				_ = p.stream.Send(&pb.AttachRequest{Request: &pb.AttachRequest_Pong{Pong: &pb.Pong{}}})
+			}
+		}
+	}()
 	err := attach("two", 22).end()
 	wantReason(t, "another credential opens the worker id", err, pb.ReasonDenied)
 	if strings.Contains(err.Error(), "127.0.0.1") || pb.DetailOf(err).GetOwner() != "" {

@@ -201,6 +201,7 @@ func TestHTTP(t *testing.T) {
 	bounded.ID, bounded.Name, bounded.Scope = id3, "bounded", access.Scope{Keyspaces: []string{"orders"}}
 	w.credentials[id3] = bounded
 	w.mu.Unlock()
+	old := w.credential("aaaaaaaaaaa4", "old", access.Reader, time.Now().Add(-time.Second))
 	boundedToken := strings.Replace(reader, id1, id3, 1)
 	secret := strings.TrimPrefix(reader, "lhc_"+id1+"_")
 	authorization := func(v string) func(*http.Request) {
@@ -225,6 +226,7 @@ func TestHTTP(t *testing.T) {
 		{"a browser: a wrong name", "/console/", w.anonymous(), basic("adam", reader), 401, "unauthenticated"},
 		{"an operator's certificate", "/metrics", w.certificate(access.Operator, "o1"), nothing, 200, "operator/o1"},
 		{"nobody", "/metrics", w.anonymous(), nothing, 401, "unauthenticated"},
+		{"an expired token", "/metrics", w.anonymous(), authorization("Bearer " + old), 401, "expired"},
 		{"nobody, who asks how it is", "/livez", w.anonymous(), nothing, 200, "nobody"},
 		{"nobody, who wants a token", "/v3/auth/authenticate", w.anonymous(), nothing, 200, "nobody"},
 		{"a worker, who looks at metrics", "/metrics", w.anonymous(), authorization("Bearer " + worker), 403, "reader or operator"},
