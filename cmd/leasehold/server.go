@@ -83,7 +83,7 @@ func (s *serverFlags) flags(f *pflag.FlagSet) {
 	f.IntVar(&c.BootstrapExpect, "bootstrap-expect", 0, "how many servers form the cluster, once; 0 waits for cluster init or raft add (env LEASEHOLD_BOOTSTRAP_EXPECT)")
 	f.StringVar(&c.GossipLabel, "gossip-label", c.GossipLabel, "keeps the gossip of different clusters apart (env LEASEHOLD_GOSSIP_LABEL)")
 	f.StringVar(&s.gossipKeyFile, "gossip-key-file", "", "`file` with 16, 24 or 32 bytes in base64 that encrypt gossip (env LEASEHOLD_GOSSIP_KEY_FILE)")
-	f.StringVar(&c.AuditLog, "audit-log", "", "`file` of who has called what, or off (default none) (env LEASEHOLD_AUDIT_LOG)")
+	f.StringVar(&c.AuditLog, "audit-log", "", "`file` of who has called what, or off (default audit.log in the data directory with TLS, else off) (env LEASEHOLD_AUDIT_LOG)")
 	f.Int64Var(&c.AuditLogBytes, "audit-log-bytes", c.AuditLogBytes, "`size` at which a new file of it begins (env LEASEHOLD_AUDIT_LOG_BYTES)")
 	f.IntVar(&c.AuditLogFiles, "audit-log-files", c.AuditLogFiles, "how many `files` of it are kept (env LEASEHOLD_AUDIT_LOG_FILES)")
 	f.StringVar(&c.TLS.Cert, "tls-cert-file", "", "PEM `file` with this server's certificate: speak TLS and ask who calls (env LEASEHOLD_TLS_CERT_FILE)")

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"time"
 
 	"github.com/leasehold-dev/leasehold/ownership/auditlog"
@@ -12,10 +13,14 @@ import (
 // AuditLogOff as Config.AuditLog means that no log of calls is kept.
 const AuditLogOff = "off"
 
-// auditPath is the file of the log of calls, or "".
+// auditPath is the file of the log of calls, or "". Where nobody says who they are
+// none is kept unless it is asked for.
 func (c *Config) auditPath() string {
-	if c.AuditLog == AuditLogOff {
+	switch {
+	case c.AuditLog == AuditLogOff:
 		return ""
+	case c.AuditLog == "" && c.secure() && c.DataDir != "":
+		return filepath.Join(c.DataDir, "audit.log")
 	}
 	return c.AuditLog
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/leasehold-dev/leasehold/ownership/auditlog"
 	"github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
+	"github.com/leasehold-dev/leasehold/ownership/pki"
 )
 
 // What was called before and after a restart is in one chain, and what is read
@@ -46,5 +47,24 @@ func TestAuditLog(t *testing.T) {
 	}
 	if strings.Contains(string(text), "/Get") || strings.Contains(string(text), "/List") {
 		t.Errorf("calls that change nothing are in it:\n%s", text)
+	}
+}
+
+func TestAuditLogPath(t *testing.T) {
+	tls := pki.Files{Cert: "c", Key: "k", CA: "a"}
+	for _, c := range []struct {
+		cfg  Config
+		want string
+	}{
+		{Config{DataDir: "d"}, ""},
+		{Config{DataDir: "d", TLS: tls}, filepath.Join("d", "audit.log")},
+		{Config{DataDir: "d", TLS: tls, AuditLog: "x"}, "x"},
+		{Config{DataDir: "d", TLS: tls, AuditLog: AuditLogOff}, ""},
+		{Config{DataDir: "d", AuditLog: "x"}, "x"},
+		{Config{TLS: tls}, ""},
+	} {
+		if got := c.cfg.auditPath(); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.cfg.AuditLog, got, c.want)
+		}
 	}
 }

@@ -52,7 +52,7 @@ type Config struct {
 	// changed to are kept in DataDir and win over it.
 	GossipKey []byte
 	// AuditLog is the file of who has called what; those before it get a suffix.
-	// AuditLogOff: there is none, as when it is empty.
+	// Empty: audit.log in DataDir with TLS, else none. AuditLogOff: there is none.
 	AuditLog string
 	// AuditLogBytes is how large a file of it gets, AuditLogFiles how many are kept.
 	AuditLogBytes int64
