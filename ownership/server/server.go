@@ -314,7 +314,14 @@ func (s *Server) openOwnership() (err error) {
 // openKeys builds the etcd API, which stands beside the native one.
 func (s *Server) openKeys() (err error) {
 	clock := s.cfg.hooks.bootClock()
+	var login func(ctx context.Context, name, password string) (string, error)
+	if s.certificates != nil {
+		login = func(ctx context.Context, name, password string) (string, error) {
+			return s.auth.Login(ctx, name, password, "") // from where the context says
+		}
+	}
 	s.etcd, err = etcdapi.New(etcdapi.Config{
+		Login: login, TLS: s.certificates != nil,
 		Store:    s.store,
 		ServerID: s.id, StoreID: s.store.Self().Store, Version: s.cfg.Version,
 		Address:         s.grpcAddrOf,

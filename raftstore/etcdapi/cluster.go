@@ -33,9 +33,13 @@ func (s *cluster) MemberList(ctx context.Context, r *pb.MemberListRequest) (*pb.
 }
 
 func (a *API) member(p raftstore.PeerStatus) *pb.Member {
-	m := &pb.Member{ID: memberID(p.ID, p.Store), Name: p.ID, PeerURLs: []string{"http://" + p.RaftAddr}, IsLearner: !p.Voter}
+	scheme := "http://"
+	if a.cfg.TLS {
+		scheme = "https://"
+	}
+	m := &pb.Member{ID: memberID(p.ID, p.Store), Name: p.ID, PeerURLs: []string{scheme + p.RaftAddr}, IsLearner: !p.Voter}
 	if addr := a.address(p.ID); addr != "" {
-		m.ClientURLs = []string{"http://" + addr}
+		m.ClientURLs = []string{scheme + addr}
 	}
 	return m
 }

@@ -64,6 +64,8 @@ type Config struct {
 	// Address finds where the API of a server is reached; "" when that is not
 	// known. nil: where it said so itself in the log.
 	Address func(serverID string) string
+	// TLS says that the addresses of servers are reached over TLS.
+	TLS bool
 	// Dial are the options for connections to the leader. nil: no TLS.
 	Dial []grpc.DialOption
 	// MaxRequestBytes bounds one request. 0: DefaultMaxRequestBytes.
