@@ -126,6 +126,7 @@ func faultItems(faults []error) any {
 		if errors.As(err, &f) {
 			item = faultItem{f.key, f.from, f.value, f.problem}
 		}
+		item.Value, item.Problem = withoutSecrets(item.Value), withoutSecrets(item.Problem)
 		items = append(items, item)
 	}
 	return map[string]any{"items": items}

@@ -152,12 +152,14 @@ func report(w io.Writer, command string, err error) {
 	}
 	fmt.Fprintf(w, "leasehold: %s\n", message(err))
 	if next := nextStep(command, err); next != "" {
-		fmt.Fprintf(w, "  next: %s\n", next)
+		fmt.Fprintf(w, "  next: %s\n", withoutSecrets(next))
 	}
 }
 
-// message takes gRPC's wrapping off.
-func message(err error) string {
+// message says what is wrong, without gRPC's wrapping and without secrets.
+func message(err error) string { return withoutSecrets(unwrapped(err)) }
+
+func unwrapped(err error) string {
 	msg := err.Error()
 	var unreachable *client.UnreachableError
 	if d := client.Detail(err); d.GetMessage() != "" && !errors.Is(err, client.ErrUnknownOutcome) {

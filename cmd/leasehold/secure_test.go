@@ -22,7 +22,7 @@ type fortress struct {
 	operator pki.Files
 }
 
-func newFortress(t *testing.T, servers int) *fortress {
+func newFortress(t *testing.T, servers int, env ...string) *fortress {
 	t.Helper()
 	dir := t.TempDir()
 	security, err := cluster.NewSecurity(filepath.Join(dir, "pki"))
@@ -41,7 +41,7 @@ func newFortress(t *testing.T, servers int) *fortress {
 	})
 	specs := cluster.Specs(servers)
 	for i := range specs {
-		specs[i].Env = []string{asProgramEnv + "=1"}
+		specs[i].Env = append([]string{asProgramEnv + "=1"}, env...)
 	}
 	if f.Cluster, err = cluster.StartSecure(g, dir, specs, security); err != nil {
 		t.Fatal(err)
@@ -74,8 +74,8 @@ func (f *fortress) sidecar(id, script string, env ...string) *program {
 	seen := filepath.Join(f.dir, "seen-"+id)
 	script = `mkdir -p ` + seen + `; env >` + seen + `/env.$$; cat /proc/$$/cmdline /proc/$PPID/cmdline /proc/$PPID/environ >` + seen + `/proc.$$
 ` + script
-	return startProgramEnv(f.t, append([]string{"LEASEHOLD_SERVER=" + f.Addrs(), "LEASEHOLD_TLS_CA_FILE=" + f.security.CA()}, env...),
-		"run", "--keyspace", "jobs", "--id", id, "--log-level", "info", "--", "sh", "-c", script)
+	return startProgramEnv(f.t, append([]string{"LEASEHOLD_SERVER=" + f.Addrs(), "LEASEHOLD_TLS_CA_FILE=" + f.security.CA(), "LEASEHOLD_LOG_LEVEL=info"}, env...),
+		"run", "--keyspace", "jobs", "--id", id, "--", "sh", "-c", script)
 }
 
 func certificate(f pki.Files) []string {

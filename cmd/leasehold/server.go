@@ -138,6 +138,11 @@ func (s *serverFlags) config(e env) (server.Config, error) {
 		}
 		c.GossipKey = key
 	}
+	for _, name := range []string{"tls-cert-file", "tls-key-file", "tls-ca-file", "tls-crl-file"} {
+		if strings.Contains(s.set.Lookup(name).Value.String(), "-----BEGIN ") {
+			errs = append(errs, s.fault(name, "", "this is what should be in the file: want its path; make a new key if that was one"))
+		}
+	}
 	for _, err := range eachError(c.Validate()) {
 		var bad *server.SettingError
 		if errors.As(err, &bad) {
@@ -220,17 +225,7 @@ func shown(f *pflag.Flag) string {
 	if f.Name == "gossip-key-file" && isKey(f.Value.String()) {
 		return "(a key instead of a path)"
 	}
-	return f.Value.String()
-}
-
-// isKey tells a key that was given in place of its file's name.
-func isKey(path string) bool {
-	key, err := base64.StdEncoding.DecodeString(path)
-	if err != nil || !slices.Contains([]int{16, 24, 32}, len(key)) {
-		return false
-	}
-	_, err = os.Stat(path)
-	return err != nil
+	return withoutSecrets(f.Value.String())
 }
 
 func newServerCommand(e env) *cobra.Command {
