@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
@@ -85,7 +86,7 @@ func (a *Auth) begin(ctx context.Context, method string) (_ context.Context, c c
 // audit log.
 func (a *Auth) entered(c caller, method string, err error) bool {
 	turnedAway := refused(err)
-	if turnedAway && pb.ReasonOf(err) == pb.ReasonDenied && !c.forwarded {
+	if turnedAway && status.Code(err) == codes.PermissionDenied && !c.forwarded { // whatever the API's words are
 		a.cfg.Metrics.AuthFailed(wordDenied)
 	}
 	switch {
