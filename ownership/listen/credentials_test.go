@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -212,6 +214,34 @@ func TestGRPCWantsALPN(t *testing.T) {
 	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 	if n, err := conn.Read(make([]byte, 1)); err == nil {
 		t.Errorf("%d bytes for a client that has not said what it speaks", n)
+	}
+}
+
+// A client that does not believe the server is nobody who was refused.
+func TestClientRefusesTheServer(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := make(chan struct{})
+	c, log := &counts{emptied: gone}, &bytes.Buffer{}
+	l := New(ln, Config{TLS: newAuthority(t).server(), Metrics: c, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	accepting := make(chan error, 1)
+	go func() {
+		_, err := l.Accept()
+		accepting <- err
+	}()
+	if _, err := tls.Dial("tcp", ln.Addr().String(), newAuthority(t).client(0)); err == nil {
+		t.Error("a client believes any server")
+	}
+	<-gone
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-accepting
+	c.want(t, 0, nil)
+	if !strings.Contains(log.String(), "does not believe this server's certificate") {
+		t.Errorf("logged: %s", log)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"syscall"
 	"time"
@@ -69,8 +70,16 @@ func (l *Listener) failed(c *conn, err error) {
 		l.refused(c.RemoteAddr(), errSlow)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		// It went by itself: somebody who only wanted to know whether the port is open.
+	case ofThePeer(err):
+		l.refused(c.RemoteAddr(), fmt.Errorf("the other side ends the handshake, it does not believe this server's certificate or speaks no TLS 1.3: %w", err))
 	default:
 		l.cfg.Metrics.AuthFailed(l.cfg.Reason(err))
 		l.refused(c.RemoteAddr(), err)
 	}
+}
+
+// ofThePeer reports whether it is the other side that has ended a handshake.
+func ofThePeer(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "remote error"
 }

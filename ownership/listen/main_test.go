@@ -25,6 +25,8 @@ type counts struct {
 	mu   sync.Mutex
 	open int
 	of   map[string]int
+	// emptied is closed when the last connection has ended.
+	emptied chan struct{}
 }
 
 func (c *counts) add(what string) {
@@ -40,6 +42,10 @@ func (c *counts) Connected(_ string, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.open += n
+	if c.open == 0 && c.emptied != nil {
+		close(c.emptied)
+		c.emptied = nil
+	}
 }
 
 func (c *counts) LimitHit(limit string)    { c.add("limit " + limit) }
