@@ -99,9 +99,9 @@ type Info struct {
 	Use     string // "server": the own one; "authority"
 	Subject string // its URI, or what X.509 calls the subject
 	Serial  string
-	// NotAfter is when it runs out.
-	NotAfter time.Time
-	File     string
+	// NotBefore and NotAfter bound its life.
+	NotBefore, NotAfter time.Time
+	File                string
 }
 
 // Certificates lists the own certificate, then the authorities that are believed.
@@ -109,10 +109,10 @@ func (s *Store) Certificates() []Info {
 	m := s.look()
 	var list []Info
 	if m.pair != nil {
-		list = append(list, Info{"server", m.name.URI(), Serial(m.pair.Leaf), m.pair.Leaf.NotAfter, s.files.Cert})
+		list = append(list, Info{"server", m.name.URI(), Serial(m.pair.Leaf), m.pair.Leaf.NotBefore, m.pair.Leaf.NotAfter, s.files.Cert})
 	}
 	for _, a := range m.trust.authorities {
-		list = append(list, Info{"authority", a.Subject.String(), Serial(a), a.NotAfter, s.files.CA})
+		list = append(list, Info{"authority", a.Subject.String(), Serial(a), a.NotBefore, a.NotAfter, s.files.CA})
 	}
 	return list
 }

@@ -195,6 +195,19 @@ func (a *Authority) Client(f pki.Files) *tls.Config {
 	return cfg
 }
 
+// Presenting is the configuration of a client that shows any certificate, also one
+// that no honest client would: of another cluster or authority, or expired.
+func (a *Authority) Presenting(f pki.Files) *tls.Config {
+	a.t.Helper()
+	pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	cfg := a.Anonymous()
+	cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
+	return cfg
+}
+
 // Anonymous is the configuration of a client without one.
 func (a *Authority) Anonymous() *tls.Config { return a.Client(pki.Files{CA: a.ca}) }
 
