@@ -118,6 +118,7 @@ func (a *API) tooLarge(n int) error {
 	if n <= a.cfg.MaxRequestBytes {
 		return nil
 	}
+	a.cfg.Metrics.LimitHit("request_size")
 	limit := strconv.Itoa(a.cfg.MaxRequestBytes) + " bytes"
 	return fail(&pb.ErrorDetail{
 		Reason: pb.ReasonTooLarge, Field: "request", Value: strconv.Itoa(n) + " bytes", Limit: limit,

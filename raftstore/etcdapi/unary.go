@@ -39,6 +39,7 @@ func (a *API) callContext(ctx context.Context) (context.Context, context.CancelF
 // checkSize refuses what would be too large a log entry.
 func (a *API) checkSize(req proto.Message) error {
 	if n := proto.Size(req); n > a.cfg.MaxRequestBytes {
+		a.cfg.Metrics.LimitHit("request_size")
 		return tooLarge(n, a.cfg.MaxRequestBytes)
 	}
 	return nil
