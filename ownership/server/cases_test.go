@@ -303,7 +303,7 @@ func (c *cluster) postOnce(i int, method string, data []byte) (int, map[string]a
 
 func (c *cluster) metrics(i int) string {
 	c.t.Helper()
-	resp, err := http.Get("http://" + c.running[i].Addrs().HTTP + "/metrics")
+	resp, err := c.http().Get(c.url(i, "/metrics"))
 	if err != nil {
 		c.t.Fatal(err)
 	}

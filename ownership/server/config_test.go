@@ -4,7 +4,31 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/leasehold-dev/leasehold/ownership/pki"
 )
+
+// someTLS are names of files that nobody reads.
+var someTLS = pki.Files{Cert: "tls.pem", Key: "tls-key.pem", CA: "ca.pem"}
+
+// Connections leave open files for the log, whatever is allowed.
+func TestConnectionsLeaveOpenFiles(t *testing.T) {
+	for _, c := range []struct {
+		allowed int
+		files   int64
+		want    int
+		reduced bool
+	}{
+		{10_000, 1 << 20, 10_000, false}, {10_000, 1024, 170, true}, {100, 1024, 100, false},
+		{0, 65536, 21674, false}, {10_000, 256, 42, true}, {10_000, 0, 10_000, false}, {0, 1 << 62, mostConnections, false},
+	} {
+		cfg := DefaultConfig()
+		cfg.Limits.Connections = c.allowed
+		if got, reduced := cfg.limits(c.files); got.Connections != c.want || reduced != c.reduced {
+			t.Errorf("%d allowed, %d open files: %d (%v), want %d (%v)", c.allowed, c.files, got.Connections, reduced, c.want, c.reduced)
+		}
+	}
+}
 
 func TestConfigNamesWhatIsWrong(t *testing.T) {
 	cases := map[string]struct {
@@ -14,6 +38,15 @@ func TestConfigNamesWhatIsWrong(t *testing.T) {
 		"default":                   {func(*Config) {}, nil},
 		"off loopback":              {func(c *Config) { c.GRPCAddr = "10.0.0.1:7400" }, []string{"--grpc-addr", "10.0.0.1:7400", "--insecure"}},
 		"off loopback, accepted":    {func(c *Config) { c.GRPCAddr, c.Insecure = "10.0.0.1:7400", true }, nil},
+		"off loopback with TLS":     {func(c *Config) { c.GRPCAddr, c.TLS = "10.0.0.1:7400", someTLS }, []string{"--grpc-addr", "gossip key is needed", "--gossip-key-file"}},
+		"off loopback with a key":   {func(c *Config) { c.GRPCAddr, c.GossipKey = "10.0.0.1:7400", make([]byte, 32) }, []string{"--grpc-addr", "TLS is needed", "--tls-cert-file", "leasehold tls"}},
+		"off loopback with both":    {func(c *Config) { c.GRPCAddr, c.TLS, c.GossipKey = "10.0.0.1:7400", someTLS, make([]byte, 32) }, nil},
+		"a key and no certificate":  {func(c *Config) { c.TLS = pki.Files{Key: "key.pem", CA: "ca.pem"} }, []string{"--tls-cert-file"}},
+		"a list and nothing else":   {func(c *Config) { c.TLS = pki.Files{CRL: "crl.pem"} }, []string{"--tls-cert-file", "--tls-key-file", "--tls-ca-file"}},
+		"label of no certificate":   {func(c *Config) { c.TLS, c.GossipLabel = someTLS, "our cluster" }, []string{"--gossip-label", "our cluster"}},
+		"streams below none":        {func(c *Config) { c.MaxStreams = -1 }, []string{"--max-streams", `"-1"`}},
+		"tiny requests":             {func(c *Config) { c.MaxRequestBytes = 1 }, []string{"--max-request-bytes", `"1"`, "65536"}},
+		"negative connections":      {func(c *Config) { c.Limits.Connections = -1 }, []string{"--max-connections", `"-1"`}},
 		"wildcard without a name":   {func(c *Config) { c.RaftAddr, c.Insecure = "0.0.0.0:7401", true }, []string{"--raft-addr", "--advertise"}},
 		"wildcard with a name":      {func(c *Config) { c.RaftAddr, c.Insecure, c.Advertise = "[::]:7401", true, "10.0.0.1" }, nil},
 		"bare port":                 {func(c *Config) { c.HTTPAddr, c.Insecure = ":7480", true }, []string{"--http-addr", "--advertise"}},

@@ -37,6 +37,7 @@ func (s *Server) healthNow() *leaseholdv1.ServerHealth {
 	s.storageHealth(m)
 	s.gossipHealth(m)
 	s.keyHealth(m)
+	s.certificateHealth(m)
 	return m
 }
 

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -36,7 +37,8 @@ type cluster struct {
 	gossip  []string
 	configs []Config
 	running []*running
-	ran     []bool // has been started before
+	ran     []bool      // has been started before
+	tls     *tls.Config // of the test's own clients; nil: plain
 }
 
 type running struct {
@@ -155,7 +157,7 @@ func (c *cluster) client() *client.Client {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	cl, err := client.Dial(ctx, client.Config{Servers: c.servers()})
+	cl, err := client.Dial(ctx, client.Config{Servers: c.servers(), TLS: c.tls})
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -21,6 +21,10 @@ import (
 // included, and bounds what one connection costs.
 const DefaultMaxStreams = 4096
 
+// maxHeaderBytes bounds the metadata of a call, for which memory is taken before it
+// is known who calls. The identity that one server hands to another is the largest.
+const maxHeaderBytes = 64 << 10
+
 // Bounds of the limits.
 const (
 	leastRequestBytes = 64 << 10
@@ -125,7 +129,13 @@ func (s *Server) ReloadCertificates() error {
 
 // guard puts the limits, and TLS if there is any, before what a listener serves.
 func (s *Server) guard(name string, ln net.Listener, use pki.Use) *listen.Listener {
-	cfg := listen.Config{Name: name, Limits: s.cfg.Limits, Metrics: s.metrics, Logger: s.log}
+	_, _, files := processFigures()
+	limits, reduced := s.cfg.limits(files)
+	if reduced {
+		s.log.Warn("--max-connections is more than the open files that this process may have allow; raise its limit (ulimit -n, LimitNOFILE)",
+			"listener", name, "max_connections", s.cfg.Limits.Connections, "used", limits.Connections, "open_files", files)
+	}
+	cfg := listen.Config{Name: name, Limits: limits, Metrics: s.metrics, Logger: s.log}
 	if s.certificates == nil {
 		// Everybody may do everything here, whom a bound would not keep from it.
 		if host, _, err := net.SplitHostPort(ln.Addr().String()); err == nil && isLoopback(host) {
@@ -186,7 +196,10 @@ func (s *Server) grpcOptions() []grpc.ServerOption {
 			return err == nil && id.Role == access.Server
 		}
 	}
-	opts := []grpc.ServerOption{grpc.Creds(listen.Credentials(streams)), grpc.ConnectionTimeout(listen.DefaultHandshakeTimeout)}
+	opts := []grpc.ServerOption{
+		grpc.Creds(listen.Credentials(streams)), grpc.ConnectionTimeout(listen.DefaultHandshakeTimeout), grpc.StatsHandler(tooLarge{s.metrics}),
+		grpc.MaxHeaderListSize(maxHeaderBytes),
+	}
 	if s.cfg.MaxStreams > 0 {
 		opts = append(opts, grpc.MaxConcurrentStreams(uint32(s.cfg.MaxStreams)))
 	}

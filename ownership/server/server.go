@@ -63,7 +63,8 @@ type Server struct {
 	auth       *auth.Auth
 	guards     []*listen.Listener // of the listeners below, but adminListener, and of Raft's
 
-	certificates *pki.Store // nil: no TLS
+	certificates  *pki.Store // nil: no TLS
+	shortWarnings shortWarnings
 
 	// adminListener is nil unless profiles are asked for.
 	grpcListener, httpListener, adminListener net.Listener
@@ -108,6 +109,7 @@ func New(cfg Config) (_ *Server, err error) {
 		ready:         make(chan struct{}),
 		twins:         make(chan string, 1),
 		forming:       make(chan struct{}, 1),
+		shortWarnings: shortWarnings{},
 	}
 	s.vitals.boot = uint64(time.Now().UnixNano())
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -186,8 +188,9 @@ func New(cfg Config) (_ *Server, err error) {
 func (s *Server) openStore(raftListener net.Listener) (err error) {
 	count := &eventCounter{m: s.metrics, audit: audit.New(), found: &s.finding, revoked: func(id string) { s.auth.Revoked(id) }}
 	network := bound{ln: raftListener, hooks: &s.cfg.hooks}
+	var certified func(net.Conn) (string, error)
 	if s.certificates != nil {
-		network.tls = s.certificates.Config(pki.UsePeer)
+		network.tls, certified = s.certificates.Config(pki.UsePeer), s.certified
 	}
 	cfg := raftstore.Config{
 		ServerID:   s.id,
@@ -206,6 +209,7 @@ func (s *Server) openStore(raftListener net.Listener) (err error) {
 		Metrics:         storeMetrics{s.metrics, &s.vitals},
 		ElectionTimeout: s.cfg.ElectionTimeout,
 		Network:         network,
+		Certified:       certified,
 		WrapLog:         s.cfg.WrapLog,
 		Lead:            s.lead,
 		OnApply: func(st *state.State, from, to, index uint64) {

@@ -43,6 +43,7 @@ func (s *Server) watch(ctx context.Context) error {
 		}
 		s.announce()
 		s.follow(ctx)
+		s.watchCertificates(time.Now())
 		s.observe(time.Since(last))
 		last = time.Now()
 		if round%storageEvery == 0 {
