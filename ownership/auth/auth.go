@@ -1,9 +1,11 @@
 package auth
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 
 	"github.com/leasehold-dev/leasehold/metrics"
@@ -20,6 +22,10 @@ type Config struct {
 	// server's own state and must not wait. nil: there is none.
 	Lookup     func(id string) (access.Credential, bool)
 	LookupName func(name string) (access.Credential, bool)
+	// Fresh returns when this server's state holds all that any server had
+	// acknowledged before. It is called when somebody shows a credential that is not
+	// known here: it may have been made a moment ago, elsewhere. nil: it is not.
+	Fresh func(ctx context.Context) error
 	// Rules of the APIs that the server offers.
 	Rules []Rules
 	// Now is the wall clock, against which credentials run out. nil: time.Now.
@@ -38,6 +44,7 @@ type Auth struct {
 	cfg    Config
 	log    *slog.Logger
 	failed *limiter
+	fresh  *rate.Limiter // of questions to the leader
 	calls  calls
 }
 
@@ -56,7 +63,7 @@ func New(cfg Config) *Auth {
 	if cfg.LookupName == nil {
 		cfg.LookupName = none
 	}
-	a := &Auth{cfg: cfg, log: cfg.Logger, failed: newLimiter(cfg.Now)}
+	a := &Auth{cfg: cfg, log: cfg.Logger, failed: newLimiter(cfg.Now), fresh: rate.NewLimiter(freshPerSecond, freshPerSecond)}
 	a.calls.init(a)
 	return a
 }

@@ -166,7 +166,7 @@ func TestFailedLoginsAreLimited(t *testing.T) {
 		wrong, right := access.Token(id1, make([]byte, access.SecretLen)), access.Token(id1, secret)
 		reasons := map[string]int{}
 		try := func(token, from string) string {
-			_, err := a.byToken(token, from)
+			_, err := a.byToken(t.Context(), token, from)
 			return pb.ReasonOf(err)
 		}
 		for range 100 {

@@ -47,8 +47,16 @@ var (
 	errOld  = &failure{wordExpired, "the credential has expired; " + newCredential}
 	errGone = &failure{wordRevoked, "the credential was revoked; " + newCredential}
 	// errCut ends what a revoked certificate has open.
-	errCut = &failure{wordRevoked, "the certificate was revoked; have another one issued (leasehold tls ca issue)"}
+	errCut = &failure{wordRevoked, "the certificate was revoked; have another one issued (leasehold tls issue)"}
 )
+
+// unsure is the answer when servers differ about a credential, and nobody can be
+// asked who is right.
+func unsure() error {
+	return pb.StatusError(codes.Unavailable, &pb.ErrorDetail{
+		Reason: pb.ReasonNoLeader, Message: "the servers do not agree yet about the credential of this call, or there is no leader to ask; try again",
+	})
+}
 
 // limited is the answer to somebody who fails too often.
 func limited() error {

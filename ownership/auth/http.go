@@ -82,14 +82,17 @@ func (a *Auth) proveHTTP(r *http.Request) (id access.Identity, err error) {
 		return access.Identity{}, a.fail(errTwo)
 	case len(values) == 1:
 		if name, password, ok := r.BasicAuth(); ok { // a browser
-			c, secret := a.find(name, password)
+			c, secret, err := a.find(r.Context(), name, password)
+			if err != nil {
+				return access.Identity{}, err
+			}
 			return a.verify(&c, secret, name, r.RemoteAddr)
 		}
 		token, err := ofAuthorization(values[0])
 		if err != nil {
 			return access.Identity{}, a.fail(err)
 		}
-		return a.byToken(token, r.RemoteAddr)
+		return a.byToken(r.Context(), token, r.RemoteAddr)
 	case id.Role == 0:
 		return access.Identity{}, a.fail(errNone)
 	}
@@ -113,6 +116,8 @@ func refuse(w http.ResponseWriter, err error) {
 		body.Code, code = "unauthenticated", http.StatusUnauthorized
 		w.Header().Add("WWW-Authenticate", `Bearer realm="leasehold"`)
 		w.Header().Add("WWW-Authenticate", `Basic realm="leasehold", charset="UTF-8"`)
+	case codes.Unavailable:
+		body.Code, code = "unavailable", http.StatusServiceUnavailable
 	case codes.ResourceExhausted:
 		body.Code, code = "resource_exhausted", http.StatusTooManyRequests
 		w.Header().Set("Retry-After", "1")

@@ -6,12 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
-	pb "github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
 	"github.com/leasehold-dev/leasehold/ownership/pki"
 	"github.com/leasehold-dev/leasehold/raftstore/access"
 )
@@ -94,7 +92,7 @@ func (a *Auth) prove(ctx context.Context, from string) (id access.Identity, serv
 	}
 	switch {
 	case token != "":
-		id, err = a.byToken(token, from)
+		id, err = a.byToken(ctx, token, from)
 		return id, false, err
 	case leaf == nil:
 		return access.Identity{}, false, a.fail(errNone)
@@ -173,9 +171,7 @@ func (a *Auth) handedOn(ctx context.Context, server access.Identity) (access.Ide
 	case id.Source == access.Bearer && !a.valid(id):
 		// Either it was revoked, and the other server does not know yet, or it is new,
 		// and this one does not. Soon both know.
-		return access.Identity{}, pb.StatusError(codes.Unavailable, &pb.ErrorDetail{
-			Reason: pb.ReasonNoLeader, Message: "the servers do not agree yet about the credential of this call; try again",
-		})
+		return access.Identity{}, unsure()
 	}
 	return id, nil
 }

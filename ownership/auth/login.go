@@ -4,19 +4,52 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/leasehold-dev/leasehold/raftstore/access"
 )
 
 // byToken finds whose token it is. Each call is looked at anew: SHA-256 costs less
 // than to remember an answer and to forget it in time.
-func (a *Auth) byToken(token, from string) (access.Identity, error) {
+func (a *Auth) byToken(ctx context.Context, token, from string) (access.Identity, error) {
 	id, secret, err := access.ParseToken(token)
 	if err != nil {
 		return access.Identity{}, a.failLogin(errBad, "", from)
 	}
-	c, _ := a.cfg.Lookup(id)
+	c, err := a.known(ctx, func() (access.Credential, bool) { return a.cfg.Lookup(id) })
+	if err != nil {
+		return access.Identity{}, err
+	}
 	return a.verify(&c, secret, id, from)
+}
+
+const (
+	// freshPerSecond bounds how often the leader is asked for strangers: whoever
+	// makes up names of credentials costs it no more.
+	freshPerSecond = 100
+	// freshWait is how long it may take.
+	freshWait = 2 * time.Second
+)
+
+// known looks for a credential, and once more when this server has caught up with
+// what the cluster has acknowledged: what was made a moment ago is good everywhere.
+// The zero credential is nobody's.
+func (a *Auth) known(ctx context.Context, look func() (access.Credential, bool)) (access.Credential, error) {
+	if c, ok := look(); ok {
+		return c, nil
+	}
+	if a.cfg.Fresh == nil || !a.fresh.AllowN(a.cfg.Now(), 1) {
+		return access.Credential{}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, freshWait)
+	defer cancel()
+	if err := a.cfg.Fresh(ctx); err != nil {
+		return access.Credential{}, unsure()
+	}
+	if c, ok := look(); ok {
+		return c, nil
+	}
+	return access.Credential{}, nil
 }
 
 // verify holds a secret against a credential; the zero one has no secret. Only who
@@ -41,7 +74,10 @@ func (a *Auth) Login(ctx context.Context, name, password, from string) (token st
 	if from == "" {
 		from = addrOf(ctx)
 	}
-	c, secret := a.find(name, password)
+	c, secret, err := a.find(ctx, name, password)
+	if err != nil {
+		return "", err
+	}
 	if _, err := a.verify(&c, secret, name, from); err != nil {
 		return "", err
 	}
@@ -50,24 +86,27 @@ func (a *Auth) Login(ctx context.Context, name, password, from string) (token st
 
 // find looks for a credential under a name or id, and takes the secret out of a
 // password.
-func (a *Auth) find(name, password string) (c access.Credential, secret []byte) {
-	ok := false
-	if access.CheckID(name) == nil {
-		c, ok = a.cfg.Lookup(name)
-	}
-	if !ok {
-		if c, ok = a.cfg.LookupName(name); !ok {
-			return access.Credential{}, nil
+func (a *Auth) find(ctx context.Context, name, password string) (c access.Credential, secret []byte, err error) {
+	c, err = a.known(ctx, func() (c access.Credential, ok bool) {
+		if access.CheckID(name) == nil {
+			c, ok = a.cfg.Lookup(name)
 		}
+		if !ok {
+			c, ok = a.cfg.LookupName(name)
+		}
+		return c, ok
+	})
+	if err != nil || c.ID == "" {
+		return access.Credential{}, nil, err
 	}
 	if !strings.HasPrefix(password, "lhc_") {
 		password = "lhc_" + c.ID + "_" + password
 	}
-	id, secret, err := access.ParseToken(password)
-	if err != nil || id != c.ID {
-		return access.Credential{}, nil
+	id, secret, wrong := access.ParseToken(password)
+	if wrong != nil || id != c.ID {
+		return access.Credential{}, nil, nil
 	}
-	return c, secret
+	return c, secret, nil
 }
 
 // valid reports whether the credential of an identity still is one.

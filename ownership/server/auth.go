@@ -20,6 +20,7 @@ func (s *Server) openAuth() {
 			s.store.View(func(st *state.State) { c, ok = st.CredentialByName(name) })
 			return c, ok
 		},
+		Fresh:  s.etcd.Fresh,
 		Rules:  []auth.Rules{s.api, s.etcd},
 		Logger: s.log, Metrics: s.metrics,
 		Audit: s.auditRecorder(),

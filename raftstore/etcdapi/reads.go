@@ -142,3 +142,8 @@ func (a *API) read(ctx context.Context, fn func(*state.State)) error {
 	a.cfg.Store.View(fn)
 	return nil
 }
+
+// Fresh returns when this server's state holds all that any server had acknowledged
+// before the call, or with the error that says why that is not known. It asks
+// nobody who calls.
+func (a *API) Fresh(ctx context.Context) error { return a.read(ctx, func(*state.State) {}) }
