@@ -22,6 +22,7 @@ type conn struct {
 	began     time.Time
 	gaveWay   bool     // to another one, before the handshake was done
 	serials   []string // of the certificates that the peer has shown
+	expiry    *time.Timer
 }
 
 // Close ends the connection and makes room for another.
@@ -38,6 +39,9 @@ func (l *Listener) drop(c *conn) {
 		delete(l.from, c.host)
 	}
 	l.shakenLocked(c)
+	if c.expiry != nil {
+		c.expiry.Stop()
+	}
 	l.mu.Unlock()
 	l.cfg.Metrics.Connected(l.cfg.Name, -1)
 }

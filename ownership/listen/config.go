@@ -49,6 +49,9 @@ type Config struct {
 	// Verify looks once more at the certificate of a peer, when Revoked would find
 	// the connection: it may have been revoked during the handshake. May be nil.
 	Verify func(*x509.Certificate) error
+	// EndExpired ends a connection when the certificate that its peer has shown runs
+	// out: who has a newer one shows it on the next.
+	EndExpired bool
 	// Reason is the metric's word for why a handshake failed. nil: always "bad".
 	Reason func(error) string
 	Limits Limits

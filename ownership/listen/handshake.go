@@ -2,6 +2,7 @@ package listen
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -46,6 +47,9 @@ func (l *Listener) believe(c *conn, t *tls.Conn) error {
 	}
 	l.shakenLocked(c)
 	gaveWay := c.gaveWay
+	if _, open := l.open[c]; open && len(certs) > 0 && l.cfg.EndExpired {
+		c.expiry = time.AfterFunc(untilExpiry(certs[0]), func() { l.expire(c) })
+	}
 	l.mu.Unlock()
 	if gaveWay {
 		return errSlow
@@ -56,6 +60,25 @@ func (l *Listener) believe(c *conn, t *tls.Conn) error {
 		}
 	}
 	return c.SetDeadline(time.Time{})
+}
+
+// expiryLead is how long before its certificate runs out a connection ends: so that
+// nobody who has a newer one makes a call with the old.
+const expiryLead = time.Second
+
+// untilExpiry is how long a connection lasts. One that is made with the very last of
+// a certificate has all of it.
+func untilExpiry(cert *x509.Certificate) time.Duration {
+	left := time.Until(cert.NotAfter)
+	if left > 2*expiryLead {
+		left -= expiryLead
+	}
+	return left
+}
+
+func (l *Listener) expire(c *conn) {
+	l.cfg.Logger.Info("a connection was ended whose certificate runs out", "listener", l.cfg.Name, "from", c.RemoteAddr().String())
+	_ = c.Close()
 }
 
 // failed counts a handshake that was not done.

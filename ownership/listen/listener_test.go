@@ -130,6 +130,40 @@ func TestRevokedIsCut(t *testing.T) {
 	})
 }
 
+// A connection lasts as long as the certificate that it was made with, where that
+// is asked for: then its peer shows a newer one.
+func TestConnectionEndsWithItsCertificate(t *testing.T) {
+	ca := newAuthority(t)
+	for _, asked := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			f := start(t, Config{TLS: ca.server(), EndExpired: asked})
+			open := map[int64]net.Conn{}
+			for _, serial := range []int64{0, 5} {
+				conn := f.dial("10.0.0.1:1")
+				if err := shake(conn, ca.client(serial)); err != nil {
+					t.Fatal(err)
+				}
+				defer func(c net.Conn) { c.Close() }(<-f.accepted)
+				open[serial] = conn
+			}
+			end := time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)
+			time.Sleep(time.Until(end) - expiryLead - time.Minute)
+			for serial, conn := range open {
+				if ended(conn) {
+					t.Errorf("certificate %x: ended too early", serial)
+				}
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			for serial, conn := range open {
+				if got, want := ended(conn), serial == 5 && asked; got != want {
+					t.Errorf("certificate %x: ended is %v, want %v", serial, got, want)
+				}
+			}
+		})
+	}
+}
+
 // A certificate that is revoked while the handshake is made has no connection that
 // Cut could find.
 func TestRevokedDuringTheHandshake(t *testing.T) {

@@ -144,6 +144,9 @@ func (s *Server) guard(name string, ln net.Listener, use pki.Use) *listen.Listen
 	} else {
 		cfg.TLS = s.certificates.Config(use)
 		cfg.Verify = s.known
+		// Servers stay connected among themselves: what they may is looked at with
+		// each request, and an election is not worth a date.
+		cfg.EndExpired = use != pki.UseRaft
 		cfg.Reason = pki.ReasonOf
 	}
 	l := listen.New(ln, cfg)
