@@ -79,9 +79,11 @@ type Config struct {
 	// at most 100 ms. Default 20 ms.
 	KeepAliveGather time.Duration
 	// HangBound is after how long a hanging disk operation makes this server
-	// stop sending heartbeats, so that another becomes leader. Default 2 s.
+	// stop sending heartbeats, so that another becomes leader. Default 2 s,
+	// or the election timeout if that is longer.
 	HangBound time.Duration
-	// HangExit is after how long a hanging disk operation ends Run. Default 20 s.
+	// HangExit is after how long a hanging disk operation ends Run. Default 20 s,
+	// or HangBound if that is longer.
 	HangExit time.Duration
 	// SnapshotThreshold is after how many log entries a snapshot is taken
 	// (looked at every SnapshotInterval), TrailingLogs how many entries are kept
@@ -159,8 +161,8 @@ func (c Config) withDefaults() (Config, error) {
 	set(&c.ElectionTimeout, 500*time.Millisecond)
 	set(&c.CommitTimeout, 50*time.Millisecond)
 	set(&c.KeepAliveGather, 20*time.Millisecond)
-	set(&c.HangBound, 2*time.Second)
-	set(&c.HangExit, 20*time.Second)
+	set(&c.HangBound, max(2*time.Second, c.ElectionTimeout))
+	set(&c.HangExit, max(20*time.Second, c.HangBound))
 	set(&c.SnapshotInterval, 30*time.Second)
 	if c.SnapshotThreshold == 0 {
 		c.SnapshotThreshold = 16384

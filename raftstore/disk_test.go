@@ -289,3 +289,13 @@ func TestFsyncWindowForgets(t *testing.T) {
 		}
 	})
 }
+
+// Every election timeout that a server takes has bounds for a disk that hangs.
+func TestLongElectionTimeoutFitsTheDefaults(t *testing.T) {
+	for _, timeout := range []time.Duration{50 * time.Millisecond, 2 * time.Second, 5 * time.Second, time.Minute} {
+		c, err := Config{ServerID: "s1", ElectionTimeout: timeout}.withDefaults()
+		if err != nil || c.HangBound < timeout || c.HangExit < c.HangBound {
+			t.Errorf("%v: hang bound %v, exit %v: %v", timeout, c.HangBound, c.HangExit, err)
+		}
+	}
+}
