@@ -1,6 +1,6 @@
 // Package pkitest makes the authorities, certificates and files that tests of
 // everything with TLS need. Certificates are those that leasehold tls would make;
-// only expired ones, which nobody can ask for, are made here.
+// only those that it makes for nobody, such as expired ones, are made here.
 //
 // It runs no goroutine. All files are in the test's own directories.
 package pkitest
@@ -11,6 +11,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/pem"
 	"math/big"
 	"net"
@@ -113,6 +114,21 @@ func (a *Authority) Replace(f pki.Files, n pki.Name) {
 // Expired makes a certificate that has run out an hour ago.
 func (a *Authority) Expired(n pki.Name) pki.Files {
 	a.t.Helper()
+	return a.sign(&x509.Certificate{
+		URIs: []*url.URL{a.uri(n)}, NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour),
+	}, false)
+}
+
+// SelfSigned makes a certificate that nobody but its own holder vouches for.
+func (a *Authority) SelfSigned(n pki.Name) pki.Files {
+	a.t.Helper()
+	return a.sign(&x509.Certificate{
+		URIs: []*url.URL{a.uri(n)}, NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
+	}, true)
+}
+
+func (a *Authority) uri(n pki.Name) *url.URL {
+	a.t.Helper()
 	if n.Cluster == "" {
 		n.Cluster = a.signs.Cluster
 	}
@@ -123,17 +139,33 @@ func (a *Authority) Expired(n pki.Name) pki.Files {
 	if err != nil {
 		a.t.Fatal(err)
 	}
+	return uri
+}
+
+// Nameless makes a certificate with a common name and no other, as authorities for
+// other things do.
+func (a *Authority) Nameless(commonName string) pki.Files {
+	a.t.Helper()
+	return a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: commonName}, NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour)}, false)
+}
+
+// sign makes what leasehold tls would not.
+func (a *Authority) sign(template *x509.Certificate, self bool) pki.Files {
+	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	now := time.Now()
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(now.UnixNano()), URIs: []*url.URL{uri}, NotBefore: now.Add(-2 * time.Hour), NotAfter: now.Add(-time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
-		BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	template.SerialNumber = big.NewInt(time.Now().UnixNano())
+	template.KeyUsage = x509.KeyUsageDigitalSignature
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}
+	template.BasicConstraintsValid = true
+	template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
+	parent, signer := a.signs.Cert, a.pair.PrivateKey
+	if self {
+		parent, signer = template, key
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.signs.Cert, key.Public(), a.pair.PrivateKey)
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
 	if err != nil {
 		a.t.Fatal(err)
 	}

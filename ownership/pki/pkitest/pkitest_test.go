@@ -37,6 +37,14 @@ func TestCertificatesAreWhatTheySay(t *testing.T) {
 	if got := pki.ReasonOf(handshake(t, store.Config(pki.UseRaft), a.Anonymous())); got != pki.ReasonNone {
 		t.Errorf("nobody is refused for %q", got)
 	}
+	for want, f := range map[string]pki.Files{
+		pki.ReasonBad:     a.Nameless("w1"),
+		pki.ReasonWrongCA: a.SelfSigned(pki.Name{Role: access.Worker, Name: "w1"}),
+	} {
+		if got := pki.ReasonOf(handshake(t, store.Config(pki.UseAPI), a.Presenting(f))); got != want {
+			t.Errorf("refused for %q, want %q", got, want)
+		}
+	}
 	id, err := store.Identity(a.Leaf(a.Operator("ops")))
 	if err != nil || id.Role != access.Operator || id.Name != "ops" {
 		t.Errorf("%v, %v", id, err)
