@@ -105,7 +105,7 @@ func (a *Auth) spoken(method string, err error) error {
 	case pb.ReasonUnauthenticated, pb.ReasonLimited:
 		if _, rules := a.needs(method); rules != nil {
 			if s, ok := rules.(Spoken); ok {
-				return s.Unauthenticated(method, err)
+				return s.Unauthenticated(method, pb.DetailOf(err).GetMessage() == errNone.message, err)
 			}
 		}
 	}

@@ -41,8 +41,8 @@ type Spoken interface {
 	Rules
 	// Unauthenticated turns the refusal of a call into the API's own. err is a
 	// status with a leaseholdv1.ErrorDetail, whose reason is unauthenticated or
-	// limited.
-	Unauthenticated(method string, err error) error
+	// limited; nothing tells that the caller has presented nothing at all.
+	Unauthenticated(method string, nothing bool, err error) error
 }
 
 // asked is who a method wants to have found out.

@@ -119,7 +119,7 @@ func TestEtcdsClientsWithACredential(t *testing.T) {
 		}
 		if bare, err := etcdUser(t, addr, a.Anonymous(), "", ""); err != nil {
 			t.Error(err)
-		} else if _, err := bare.Get(ctx, key); err != rpctypes.ErrInvalidAuthToken { //nolint:errorlint // as etcd's clients compare
+		} else if _, err := bare.Get(ctx, key); err != rpctypes.ErrUserEmpty { //nolint:errorlint // as etcd's clients compare
 			t.Errorf("%s: without a user: %v", r.id, err)
 		}
 	}

@@ -49,16 +49,20 @@ func (s *auth) Authenticate(ctx context.Context, r *pb.AuthenticateRequest) (res
 	case codes.OK:
 		return &pb.AuthenticateResponse{Header: s.header(s.revision()), Token: token}, nil
 	case codes.Unauthenticated, codes.ResourceExhausted:
-		return nil, s.Unauthenticated(pb.Auth_Authenticate_FullMethodName, err)
+		return nil, s.Unauthenticated(pb.Auth_Authenticate_FullMethodName, false, err)
 	}
 	return nil, toStatus(err)
 }
 
 // Unauthenticated is the refusal of a caller who could not prove who they are, in
-// etcd's words: its clients log in anew after "invalid auth token". The details of
-// err, which say more, are kept.
-func (a *API) Unauthenticated(method string, err error) error {
+// etcd's words: its clients log in anew after "invalid auth token", a hundred times
+// in vain if they have no user to do it as, and give up after "user name is empty".
+// The details of err, which say more, are kept.
+func (a *API) Unauthenticated(method string, nothing bool, err error) error {
 	words := rpctypes.ErrGRPCInvalidAuthToken
+	if nothing {
+		words = rpctypes.ErrGRPCUserEmpty
+	}
 	switch {
 	case status.Code(err) == codes.ResourceExhausted:
 		words = rpctypes.ErrGRPCRequestTooManyRequests

@@ -88,7 +88,7 @@ func loginCluster(t *testing.T, n int) (*testCluster, *door) {
 	}
 	refused := func(s *testServer, ctx context.Context, method string) error {
 		if _, ok := d.whose(ctx); !ok && method != pb.Auth_Authenticate_FullMethodName {
-			return s.api.Unauthenticated(method, status.Error(codes.Unauthenticated, "the credential is not valid"))
+			return s.api.Unauthenticated(method, false, status.Error(codes.Unauthenticated, "the credential is not valid"))
 		}
 		return nil
 	}
@@ -184,12 +184,22 @@ func TestLoginsAreRefusedInEtcdsWords(t *testing.T) {
 	} {
 		said := withInfo(status.Error(codes.Unauthenticated, "long"), "WHY", nil)
 		for range 2 { // once by the handler, once by the interceptor
-			said = s.api.Unauthenticated(method, said)
+			said = s.api.Unauthenticated(method, false, said)
 			wantStatus(t, method, said, want)
 			if info := infoOf(t, said); info.Reason != "WHY" {
 				t.Errorf("%s: details %v", method, info)
 			}
 		}
+	}
+}
+
+// A client without a user would log in again and again after "invalid auth token".
+func TestNoLoginAtAll(t *testing.T) {
+	c, _ := loginCluster(t, 1)
+	said := c.leader(t).api.Unauthenticated(pb.KV_Put_FullMethodName, true, withInfo(status.Error(codes.Unauthenticated, "long"), "WHY", nil))
+	wantStatus(t, "put", said, rpctypes.ErrGRPCUserEmpty)
+	if info := infoOf(t, said); info.Reason != "WHY" {
+		t.Errorf("details %v", info)
 	}
 }
 
