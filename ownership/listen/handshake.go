@@ -28,6 +28,7 @@ func (l *Listener) shake(c *conn) {
 	}
 	if err != nil {
 		l.failed(c, err)
+		answerPlain(c, err)
 		_ = c.Close()
 		return
 	}
@@ -35,6 +36,24 @@ func (l *Listener) shake(c *conn) {
 	case l.ready <- t:
 	case <-l.done:
 		_ = c.Close()
+	}
+}
+
+// plainAnswer is for somebody who sends HTTP in the clear: a browser, curl or
+// Prometheus whose address begins with http://.
+const plainAnswer = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n" +
+	"this port speaks TLS: begin the address with https://, and trust the cluster's authority (curl --cacert ca.pem)\n"
+
+// answerPlain tells a peer that begins with a request of HTTP that TLS is spoken
+// here. Others could not read it.
+func answerPlain(c *conn, err error) {
+	var header tls.RecordHeaderError
+	if !errors.As(err, &header) {
+		return
+	}
+	switch string(header.RecordHeader[:]) {
+	case "GET /", "HEAD ", "POST ", "PUT /", "OPTIO":
+		_, _ = io.WriteString(c, plainAnswer) // within the deadline of the handshake
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -192,7 +193,7 @@ func TestStrangeBytesAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, Config{TLS: ca.server()})
 		garbage := f.dial("10.0.0.1:1")
-		_, _ = garbage.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
+		_, _ = garbage.Write([]byte("EHLO example.org\r\n"))
 		synctest.Wait()
 		f.counts.want(t, 0, map[string]int{"auth bad": 1})
 		looks := f.dial("10.0.0.1:2") // whether the port is open, and goes
@@ -201,6 +202,24 @@ func TestStrangeBytesAreRefused(t *testing.T) {
 		synctest.Wait()
 		f.counts.want(t, 0, map[string]int{"auth bad": 1})
 	})
+}
+
+// Who forgets the s of https is told so, and waits for nothing.
+func TestPlainHTTPIsToldAboutTLS(t *testing.T) {
+	ca := newAuthority(t)
+	for _, request := range []string{"GET /metrics HTTP/1.1\r\n\r\n", "POST / HTTP/1.1\r\n\r\n", "HEAD / HTTP/1.0\r\n\r\n"} {
+		synctest.Test(t, func(t *testing.T) {
+			f := start(t, Config{TLS: ca.server()})
+			conn := f.dial("10.0.0.1:1")
+			_, _ = conn.Write([]byte(request))
+			got, err := io.ReadAll(conn)
+			if err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 400 ") || !strings.Contains(string(got), "https://") {
+				t.Errorf("%q: %q, %v", request, got, err)
+			}
+			synctest.Wait()
+			f.counts.want(t, 0, map[string]int{"auth bad": 1})
+		})
+	}
 }
 
 // Close leaves nothing behind: the bubble would not end.
