@@ -3,12 +3,15 @@ package server
 import (
 	"context"
 	"errors"
+	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
+	"github.com/leasehold-dev/leasehold/ownership/pki"
 	"github.com/leasehold-dev/leasehold/raftstore"
 )
 
@@ -128,6 +131,28 @@ func TestFormationAsksEachServer(t *testing.T) {
 	}
 	if s.store.HasState() {
 		t.Error("s1 has state")
+	}
+}
+
+// One server of three that was started without its TLS files: the others say what is
+// missing, and say it once.
+func TestFormationWithAServerInTheClear(t *testing.T) {
+	t.Parallel()
+	c, _ := secureCluster(t, 2)
+	c.configs[1].TLS = pki.Files{}
+	var tries atomic.Int64
+	c.configs[0].hooks.dial = func(ctx context.Context, addr string) (net.Conn, error) {
+		if addr == c.configs[1].GRPCAddr {
+			tries.Add(1)
+		}
+		return new(net.Dialer).DialContext(ctx, "tcp", addr)
+	}
+	book := c.logged(0)
+	c.start(0)
+	c.start(1)
+	eventually(t, 20*time.Second, "s1 has tried again", func() bool { return tries.Load() > 3 })
+	if book.count("it speaks without TLS") != 1 || book.count("was not formed") != 1 {
+		t.Errorf("told %d times, in our words %d times", book.count("was not formed"), book.count("it speaks without TLS"))
 	}
 }
 

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 
 	"github.com/leasehold-dev/leasehold/ownership/api"
 	"github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
@@ -172,7 +174,7 @@ func (s *Server) confirm(ctx context.Context, c candidate, expect int, hash stri
 	st, err := s.ask(ctx, c.grpcAddr)
 	switch {
 	case err != nil:
-		return err
+		return s.strange(err)
 	case st.GetServerId() != c.id:
 		return fmt.Errorf("it calls itself %q", st.GetServerId())
 	case st.GetStoreId() != c.store:
@@ -185,6 +187,18 @@ func (s *Server) confirm(ctx context.Context, c candidate, expect int, hash stri
 		return errors.New("it does not see the same servers")
 	}
 	return nil
+}
+
+// strange says what to do about a server that is not spoken to the way this one is.
+// gRPC has no other mark for it than the words of package tls.
+func (s *Server) strange(err error) error {
+	switch text := status.Convert(err).Message(); {
+	case s.certificates != nil && strings.Contains(text, "first record does not look like a TLS handshake"):
+		return errors.New("it speaks without TLS, and this server with it: start it with --tls-cert-file, --tls-key-file and --tls-ca-file too")
+	case s.certificates == nil && strings.Contains(text, "server preface"):
+		return errors.New("it ends a connection without TLS: start this server with --tls-cert-file, --tls-key-file and --tls-ca-file too")
+	}
+	return err
 }
 
 // ask asks another server for its status, on a connection of its own.

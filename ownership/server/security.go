@@ -1,9 +1,11 @@
 package server
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"strconv"
@@ -131,9 +133,13 @@ func (s *Server) ReloadCertificates() error {
 func (s *Server) guard(name string, ln net.Listener, use pki.Use) *listen.Listener {
 	_, _, files := processFigures()
 	limits, reduced := s.cfg.limits(files)
-	if reduced {
-		s.log.Warn("--max-connections is more than the open files that this process may have allow; raise its limit (ulimit -n, LimitNOFILE)",
-			"listener", name, "max_connections", s.cfg.Limits.Connections, "used", limits.Connections, "open_files", files)
+	if reduced && name == "grpc" { // the same for each listener
+		level := slog.LevelWarn
+		if s.cfg.Limits.Connections == listen.DefaultConnections {
+			level = slog.LevelInfo // nobody has asked for so many
+		}
+		s.log.Log(context.Background(), level, "--max-connections is more than the open files that this process may have allow; raise its limit (ulimit -n, LimitNOFILE)",
+			"max_connections", s.cfg.Limits.Connections, "used", limits.Connections, "open_files", files)
 	}
 	cfg := listen.Config{Name: name, Limits: limits, Metrics: s.metrics, Logger: s.log}
 	if s.certificates == nil {

@@ -30,6 +30,7 @@ func (s *Server) watch(ctx context.Context) error {
 	defer tick.Stop()
 	last := time.Now()
 	var meeting chan error // of a twin, nil: none
+	unformed := ""         // why, as the log was told last
 	defer func() {
 		if meeting != nil {
 			<-meeting //nolint:errcheck // ends with ctx at the latest; its answer is looked at where it matters
@@ -37,7 +38,8 @@ func (s *Server) watch(ctx context.Context) error {
 	}()
 	for round := 0; ; round++ {
 		if !s.store.HasState() {
-			if err := s.form(ctx); err != nil {
+			if err := s.form(ctx); err != nil && err.Error() != unformed {
+				unformed = err.Error()
 				s.log.Warn("cluster was not formed, trying again", "error", err)
 			}
 		}
