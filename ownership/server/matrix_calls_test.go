@@ -32,6 +32,10 @@ const (
 	unknown = "who" // has not proven who they are
 )
 
+// badLogin is in etcd's answer to a login, which is open to everybody, by somebody
+// whom it does not know.
+const badLogin = "invalid user ID or password"
+
 // request is a row of the matrix.
 type request struct {
 	name   string // of the row
@@ -114,7 +118,9 @@ func answerOf(answer proto.Message, err error) (string, error) {
 	}
 	code, reason := status.Code(err), leaseholdv1.ReasonOf(err)
 	switch {
-	case code == codes.Unauthenticated, reason == leaseholdv1.ReasonLimited:
+	case strings.Contains(status.Convert(err).Message(), badLogin):
+		return letIn, nil
+	case code == codes.Unauthenticated, reason == leaseholdv1.ReasonUnauthenticated, reason == leaseholdv1.ReasonLimited:
 		return unknown, nil
 	case code == codes.PermissionDenied:
 		return denied, nil
@@ -171,9 +177,9 @@ func (m *caller) do(ctx context.Context, verb, url, kind string, body []byte) (s
 		head = string(part[:n])
 	}
 	switch {
-	case strings.Contains(head, "invalid user ID or password"):
-		return letIn, nil // to the login
-	case resp.StatusCode == http.StatusUnauthorized, strings.Contains(head, "unauthenticated"),
+	case strings.Contains(head, badLogin):
+		return letIn, nil
+	case resp.StatusCode == http.StatusUnauthorized, strings.Contains(head, "unauthenticated"), strings.Contains(head, "user name is empty"),
 		resp.StatusCode == http.StatusTooManyRequests && strings.Contains(head, "failed logins"):
 		return unknown, nil
 	case resp.StatusCode == http.StatusForbidden, strings.Contains(head, "permission_denied"), strings.Contains(head, "permission denied"):
