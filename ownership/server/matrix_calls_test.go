@@ -32,6 +32,9 @@ const (
 	unknown = "who" // has not proven who they are
 )
 
+// errNobody: there was nobody who could have decided.
+var errNobody = errors.New("unavailable")
+
 // badLogin is in etcd's answer to a login, which is open to everybody, by somebody
 // whom it does not know.
 const badLogin = "invalid user ID or password"
@@ -124,8 +127,10 @@ func answerOf(answer proto.Message, err error) (string, error) {
 		return unknown, nil
 	case code == codes.PermissionDenied:
 		return denied, nil
-	case code == codes.DeadlineExceeded, code == codes.Canceled, code == codes.Unavailable && reason == "" && !strings.HasPrefix(status.Convert(err).Message(), "etcdserver: "):
-		return "", err // nobody has answered
+	case code == codes.Unavailable:
+		return "", fmt.Errorf("%w: %w", errNobody, err)
+	case code == codes.DeadlineExceeded, code == codes.Canceled:
+		return "", err
 	}
 	return letIn, nil
 }
@@ -177,6 +182,8 @@ func (m *caller) do(ctx context.Context, verb, url, kind string, body []byte) (s
 		head = string(part[:n])
 	}
 	switch {
+	case resp.StatusCode == http.StatusServiceUnavailable && verb == http.MethodPost, strings.Contains(head, `"code":"unavailable"`):
+		return "", errNobody
 	case strings.Contains(head, badLogin):
 		return letIn, nil
 	case resp.StatusCode == http.StatusUnauthorized, strings.Contains(head, "unauthenticated"), strings.Contains(head, "user name is empty"),
