@@ -96,6 +96,10 @@ func newCACreateCommand(e env) *cobra.Command {
 which nobody gets: who has it can be anybody. Servers do not need it; keep it
 where certificates are made. Files that exist are never overwritten.
 
+There is crl.pem as well, the list of what the authority has revoked, which is
+nothing yet. Servers that are started with it (--tls-crl-file) can be given a
+later one, which leasehold tls revoke writes, without a restart.
+
 The authority remembers the name of the cluster, which must be the servers'
 --gossip-label: certificates for one cluster open nothing in another.
 
@@ -113,8 +117,8 @@ ca.pem alone.`,
 			if err != nil {
 				return err
 			}
-			cert, key := filepath.Join(dir, caFile), filepath.Join(dir, caKeyFile)
-			if err := absent(cert, key); err != nil {
+			cert, key, crl := filepath.Join(dir, caFile), filepath.Join(dir, caKeyFile), filepath.Join(dir, crlFile)
+			if err := absent(cert, key, crl); err != nil {
 				return &hintError{err, "leasehold tls ca show --dir " + dir + " shows what is there; name another with --dir, or go on with leasehold tls issue"}
 			}
 			a, pair, err := pki.NewAuthority(cluster, span)
@@ -124,8 +128,15 @@ ca.pem alone.`,
 			if err := os.MkdirAll(dir, pkiDirMode); err != nil {
 				return fmt.Errorf("make an authority: %w", err)
 			}
-			if err := createPair(cert, key, pair); err != nil {
+			list, _, err := a.Revoke(nil, nil, span)
+			if err != nil {
 				return fmt.Errorf("make an authority: %w", err)
+			}
+			if err := createFile(crl, list, certMode); err != nil {
+				return fmt.Errorf("make an authority: %w", err)
+			}
+			if err := createPair(cert, key, pair); err != nil {
+				return errors.Join(fmt.Errorf("make an authority: %w", err), os.Remove(crl))
 			}
 			if e.json() {
 				return printJSON(e.stdout, describeFiles(cert, key, a.Cluster, pki.Serial(a.Cert), a.Cert.NotAfter))

@@ -106,8 +106,15 @@ func TestTLSFiles(t *testing.T) {
 			}
 		}
 	}
-	if _, err := pki.Open(pki.Files{Cert: d.path("s1.pem"), Key: d.path("s1-key.pem"), CA: d.path("ca.pem")}, "orders", slog.Default()); err != nil {
-		t.Error(err)
+	s, err := pki.Open(pki.Files{Cert: d.path("s1.pem"), Key: d.path("s1-key.pem"), CA: d.path("ca.pem"), CRL: d.path("crl.pem")}, "orders", slog.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The first list lasts as long as the authority: nobody has to think of it before
+	// something is revoked.
+	all := s.Certificates()
+	if len(all) != 3 || all[1].Use != "authority" || all[2].Use != "list" || all[1].NotAfter.Sub(all[2].NotAfter).Abs() > time.Minute {
+		t.Errorf("%+v", all)
 	}
 }
 
@@ -145,7 +152,7 @@ func TestTLSIssueRefuses(t *testing.T) {
 		}
 	}
 	left, err := filepath.Glob(d.path("*"))
-	if err != nil || len(left) != 4 {
+	if err != nil || len(left) != 5 {
 		t.Errorf("what was refused left files: %v, %v", left, err)
 	}
 }
@@ -192,7 +199,7 @@ func TestTLSInspectAndRevoke(t *testing.T) {
 		}
 		d.want(t, exitOK, "revoke", d.path("w1.pem"))
 		out, _ = d.want(t, exitOK, "revoke", d.path("w1.pem"), "--days", "2")
-		if !strings.Contains(out, "is list 2, revokes 1 ") {
+		if !strings.Contains(out, "is list 3, revokes 1 ") {
 			t.Error(out)
 		}
 		out, errOut := d.want(t, exitFailed, "inspect", d.path("w1.pem"), d.path("w2.pem"), d.path("crl.pem"), "-o", "json")
@@ -200,7 +207,7 @@ func TestTLSInspectAndRevoke(t *testing.T) {
 		if err := json.Unmarshal([]byte(out), &got); err != nil {
 			t.Fatal(err)
 		}
-		if got.Items[0].State != pki.StateRevoked || got.Items[1].State != pki.StateValid || got.Items[1].RemainingSeconds != 180 || got.Items[2].Number.Int64() != 2 || !strings.Contains(errOut, "w1.pem: certificate is revoked") {
+		if got.Items[0].State != pki.StateRevoked || got.Items[1].State != pki.StateValid || got.Items[1].RemainingSeconds != 180 || got.Items[2].Number.Int64() != 3 || !strings.Contains(errOut, "w1.pem: certificate is revoked") {
 			t.Error(out, errOut)
 		}
 		time.Sleep(3*time.Minute + time.Second)
@@ -214,7 +221,7 @@ func TestTLSInspectAndRevoke(t *testing.T) {
 		}
 		d.want(t, exitOK, "revoke")
 		d.want(t, exitOK, "inspect", d.path("crl.pem"))
-		if out, _ := d.want(t, exitOK, "ca", "show"); !strings.Contains(out, "revoked      1, list 3") || !strings.Contains(out, "cluster      leasehold") {
+		if out, _ := d.want(t, exitOK, "ca", "show"); !strings.Contains(out, "revoked      1, list 4") || !strings.Contains(out, "cluster      leasehold") {
 			t.Error(out)
 		}
 	})

@@ -1556,12 +1556,12 @@ func (x *ServerHealth) GetCertificates() []*CertificateInfo {
 	return nil
 }
 
-// CertificateInfo is a certificate that a server uses.
+// CertificateInfo is a certificate that a server uses, or a list of revoked ones.
 type CertificateInfo struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Use           string                 `protobuf:"bytes,1,opt,name=use,proto3" json:"use,omitempty"`         // server, authority
+	Use           string                 `protobuf:"bytes,1,opt,name=use,proto3" json:"use,omitempty"`         // server, authority, list
 	Subject       string                 `protobuf:"bytes,2,opt,name=subject,proto3" json:"subject,omitempty"` // leasehold://prod/server/s1, or the authority's name
-	Serial        string                 `protobuf:"bytes,3,opt,name=serial,proto3" json:"serial,omitempty"`   // hexadecimal digits
+	Serial        string                 `protobuf:"bytes,3,opt,name=serial,proto3" json:"serial,omitempty"`   // hexadecimal digits; of a list: its number
 	NotAfter      *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=not_after,json=notAfter,proto3" json:"not_after,omitempty"`
 	File          string                 `protobuf:"bytes,5,opt,name=file,proto3" json:"file,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -7380,7 +7380,9 @@ type Keyring struct {
 	Encrypted bool                   `protobuf:"varint,1,opt,name=encrypted,proto3" json:"encrypted,omitempty"` // false: gossip is in the clear, and there are no keys
 	Version   uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`     // rises with each change
 	Keys      []*GossipKey           `protobuf:"bytes,3,rep,name=keys,proto3" json:"keys,omitempty"`
-	// As the asked server sees them through gossip; those that have left are not there.
+	// As the leader sees them through gossip: who is alive, and those that the cluster
+	// counts on whether gossip shows them or not, servers of the group and workers with
+	// a session.
 	Members       []*KeyringMember `protobuf:"bytes,4,rep,name=members,proto3" json:"members,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -7448,7 +7450,7 @@ type GossipKey struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Digest        string                 `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
 	Primary       bool                   `protobuf:"varint,2,opt,name=primary,proto3" json:"primary,omitempty"` // gossip is encrypted with it
-	Members       int32                  `protobuf:"varint,3,opt,name=members,proto3" json:"members,omitempty"` // alive, and known to have it
+	Members       int32                  `protobuf:"varint,3,opt,name=members,proto3" json:"members,omitempty"` // that are known to have it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7508,7 +7510,7 @@ type KeyringMember struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Role          string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"` // server or worker
 	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
-	Status        string                 `protobuf:"bytes,3,opt,name=status,proto3" json:"status,omitempty"`                        // alive, leaving, dead
+	Status        string                 `protobuf:"bytes,3,opt,name=status,proto3" json:"status,omitempty"`                        // of gossip: alive, leaving, left, dead, unknown
 	Digests       []string               `protobuf:"bytes,4,rep,name=digests,proto3" json:"digests,omitempty"`                      // of the keys that it has; the first is the one that it encrypts with
 	UpToDate      bool                   `protobuf:"varint,5,opt,name=up_to_date,json=upToDate,proto3" json:"up_to_date,omitempty"` // it has acknowledged the present version
 	unknownFields protoimpl.UnknownFields

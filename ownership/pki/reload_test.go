@@ -326,6 +326,9 @@ func TestRevokedWhileRunning(t *testing.T) {
 		if !slices.Equal(told, []string{Serial(w1)}) {
 			t.Error("told", told)
 		}
+		if info := c.stores["s1"].Certificates()[2]; info.Use != "list" || info.Serial != "2" || info.File != c.files["s1"].CRL || time.Until(info.NotAfter) > time.Hour {
+			t.Errorf("the list in use: %+v", info)
+		}
 
 		// An older list, or none, takes nothing back.
 		for _, data := range [][]byte{before, nil, []byte("-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n")} {

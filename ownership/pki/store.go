@@ -94,17 +94,18 @@ func (s *Store) OnRevoked(f func(serial string)) {
 	s.listeners.revoked = append(s.listeners.revoked, f)
 }
 
-// Info is a certificate in use.
+// Info is a certificate in use, or a list of revoked ones.
 type Info struct {
-	Use     string // "server": the own one; "authority"
-	Subject string // its URI, or what X.509 calls the subject
-	Serial  string
+	Use     string // "server": the own one; "authority"; "list"
+	Subject string // its URI, or what X.509 calls the subject; of a list: the authority
+	Serial  string // of a list: its number, the same way
 	// NotBefore and NotAfter bound its life.
 	NotBefore, NotAfter time.Time
 	File                string
 }
 
-// Certificates lists the own certificate, then the authorities that are believed.
+// Certificates lists the own certificate, then the authorities that are believed,
+// then their lists of what they have revoked, if those run out at all.
 func (s *Store) Certificates() []Info {
 	m := s.look()
 	var list []Info
@@ -113,6 +114,11 @@ func (s *Store) Certificates() []Info {
 	}
 	for _, a := range m.trust.authorities {
 		list = append(list, Info{"authority", a.Subject.String(), Serial(a), a.NotBefore, a.NotAfter, s.files.CA})
+	}
+	for _, l := range m.trust.lists {
+		if !l.NextUpdate.IsZero() {
+			list = append(list, Info{"list", l.Issuer.String(), fmt.Sprintf("%x", orZero(l.Number)), l.ThisUpdate, l.NextUpdate, s.files.CRL})
+		}
 	}
 	return list
 }

@@ -40,7 +40,7 @@ func (s *Server) watchCertificates(now time.Time) {
 			continue
 		}
 		s.shortWarnings[c.Serial] = now
-		s.log.Warn("a certificate runs out: replace the file, no restart is needed",
+		s.log.Warn("a certificate, or a list of revoked ones, runs out: replace the file, no restart is needed",
 			"use", c.Use, "subject", c.Subject, "serial", c.Serial, "file", c.File, "expires", c.NotAfter.UTC(), "left", left.Round(time.Second))
 	}
 }

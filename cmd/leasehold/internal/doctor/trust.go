@@ -35,7 +35,12 @@ func (e *exam) certificates(s *Server) {
 			Next:     fmt.Sprintf("leasehold tls issue --renew %s, and put the files where the old ones are: they are used without a restart", cmpText(s.ID, "ID")),
 		}
 		limit := renewServer
-		if c.GetUse() == "authority" {
+		switch c.GetUse() {
+		case "list":
+			f.What = "the server's list of revoked certificates runs out soon"
+			f.Why = "from then on the server does not start again, as it cannot tell whether it is the newest"
+			f.Next = "leasehold tls revoke, and copy crl.pem over the old one on each server: it is used without a restart"
+		case "authority":
 			limit = renewAuthority
 			f.What = "an authority of the server runs out soon"
 			f.Why = "with it all certificates end that it has signed"

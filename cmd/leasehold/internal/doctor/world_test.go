@@ -28,6 +28,7 @@ func healthy() *Facts {
 				Certificates: []*pb.CertificateInfo{
 					{Use: "server", Subject: "leasehold://prod/server/" + id, File: "/pki/" + id + ".pem", NotAfter: timestamppb.New(wall.AddDate(0, 0, 15))},
 					{Use: "authority", Subject: "CN=ca", File: "/pki/ca.pem", NotAfter: timestamppb.New(wall.AddDate(0, 0, 61))},
+					{Use: "list", Subject: "CN=ca", File: "/pki/crl.pem", NotAfter: timestamppb.New(wall.AddDate(0, 0, 15))},
 				},
 			}
 			for _, other := range []string{"s1", "s2", "s3"} {
