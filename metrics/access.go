@@ -20,7 +20,7 @@ type accesses struct {
 var (
 	limitNames = []string{
 		"connections", "connections_per_address", "handshakes", "streams", "resets", "request_size",
-		"failed_logins", "raft_frame", "gossip_payload",
+		"failed_logins", "raft_frame", "gossip_payload", "strangers",
 	}
 	authReasons = []string{"none", "bad", "expired", "revoked", "wrong_ca", "wrong_cluster", "wrong_role", "denied"}
 )
@@ -49,7 +49,7 @@ func (s *Server) AuditLost(n int) {
 
 // LimitHit counts what was refused because of a limit: connections,
 // connections_per_address, handshakes, streams, resets, request_size,
-// failed_logins, raft_frame or gossip_payload.
+// failed_logins, raft_frame, gossip_payload or strangers.
 func (s *Server) LimitHit(limit string) {
 	if s == nil {
 		return

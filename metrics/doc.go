@@ -34,7 +34,7 @@ package metrics
 // Series of a server, counted as Prometheus stores them: a histogram has one for
 // each bucket, one for +Inf, its sum and its count.
 const (
-	baseSeries     = 477
+	baseSeries     = 478
 	keyspaceSeries = 8
 )
 

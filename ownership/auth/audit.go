@@ -20,7 +20,8 @@ type Entry struct {
 	From     string          // address of the caller
 	// Method is /package.Service/Method, or GET /path for what is no call.
 	Method string
-	// Target is what the call was about: "keyspace=orders partition=3".
+	// Target is what the call was about: "keyspace=orders partition=3". Empty for
+	// callers who have shown nothing: their messages are not read.
 	Target string
 	// Outcome is OutcomeOK, or the reason of the error, or its code.
 	Outcome string

@@ -26,6 +26,9 @@ type Config struct {
 	// acknowledged before. It is called when somebody shows a credential that is not
 	// known here: it may have been made a moment ago, elsewhere. nil: it is not.
 	Fresh func(ctx context.Context) error
+	// Proven is told the address, port included, of whoever has presented a valid
+	// credential. It must not wait. May be nil.
+	Proven func(from string)
 	// Rules of the APIs that the server offers.
 	Rules []Rules
 	// Now is the wall clock, against which credentials run out. nil: time.Now.
@@ -56,6 +59,9 @@ func New(cfg Config) *Auth {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
+	if cfg.Proven == nil {
+		cfg.Proven = func(string) {}
+	}
 	none := func(string) (access.Credential, bool) { return access.Credential{}, false }
 	if cfg.Lookup == nil {
 		cfg.Lookup = none
@@ -79,6 +85,7 @@ func (a *Auth) open() bool { return a.cfg.Certificates == nil }
 // APIs: what they put in is run first.
 func (a *Auth) ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
+		grpc.InTapHandle(a.arrive),
 		grpc.ChainUnaryInterceptor(a.Unary),
 		grpc.ChainStreamInterceptor(a.Stream),
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/interop/grpc_testing"
@@ -115,6 +116,33 @@ func TestHealthAsksNobody(t *testing.T) {
 	h = grpc_health_v1.NewHealthClient(w.conn(w.certificate(access.Reader, "r1")))
 	if _, err := h.List(context.Background(), &grpc_health_v1.HealthListRequest{}); err != nil {
 		t.Errorf("list of health, for a reader: %v", err)
+	}
+}
+
+// Nothing is read of what nobody says: the answer comes before the request.
+func TestNobodyIsRefusedBeforeTheirMessage(t *testing.T) {
+	w := newWorld(t)
+	token := w.credential(id1, "batch", access.Worker, time.Time{})
+	conn := w.conn(w.anonymous())
+	for _, ctx := range []context.Context{context.Background(), bearer("lhc_nonsense")} {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, unaryCall)
+		if err == nil {
+			err = stream.RecvMsg(&grpc_testing.SimpleResponse{})
+		}
+		cancel()
+		if status.Code(err) != codes.Unauthenticated {
+			t.Errorf("a call without a message ended with %v", err)
+		}
+	}
+	if proven := w.whoHasProven(); len(proven) != 0 {
+		t.Errorf("nobody has proven anything, and it was told of %v", proven)
+	}
+	if _, err := grpc_testing.NewTestServiceClient(conn).UnaryCall(bearer(token), payload("p")); err != nil {
+		t.Fatal(err)
+	}
+	if proven := w.whoHasProven(); len(proven) == 0 || !strings.HasPrefix(proven[0], "127.0.0.1:") {
+		t.Errorf("a credential was proven by %v", proven)
 	}
 }
 

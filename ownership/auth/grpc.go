@@ -8,11 +8,30 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
 	"github.com/leasehold-dev/leasehold/raftstore/access"
 )
+
+// arrive looks at a call before anything of its message is read: gRPC would hold
+// that for anybody. Who has a certificate is known already. The interceptors look
+// again, at what the call is about as well.
+func (a *Auth) arrive(ctx context.Context, info *tap.Info) (context.Context, error) {
+	method := info.FullMethodName
+	if needs, _ := a.needs(method); needs == nobodyAsked || a.open() || leafOf(ctx) != nil {
+		return ctx, nil
+	}
+	_, c, err := a.identify(ctx, true)
+	if err == nil {
+		return ctx, nil
+	}
+	if a.entered(c, method, err) {
+		a.record(c, method, "", err)
+	}
+	return ctx, a.spoken(method, err)
+}
 
 // Unary is the gRPC interceptor of unary calls. A call over HTTP goes through it,
 // too, behind Auth.HTTP.

@@ -64,6 +64,7 @@ func (a *Auth) verify(c *access.Credential, secret []byte, who, from string) (ac
 	case c.Expired(a.cfg.Now()):
 		return access.Identity{}, a.failLogin(errOld, who, from)
 	}
+	a.cfg.Proven(from)
 	return c.Identity(), nil
 }
 

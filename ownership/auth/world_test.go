@@ -145,6 +145,20 @@ type world struct {
 	mu          sync.Mutex
 	now         time.Time // zero: the wall clock
 	credentials map[string]access.Credential
+	proven      []string
+}
+
+// whoHasProven are the addresses of callers with a credential.
+func (w *world) whoHasProven() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.proven)
+}
+
+func (w *world) prove(from string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.proven = append(w.proven, from)
 }
 
 func newWorld(t testing.TB) *world {
@@ -162,7 +176,7 @@ func newWorld(t testing.TB) *world {
 	}
 	w.auth = New(Config{
 		Certificates: w.store, Lookup: w.lookup, LookupName: w.lookupName, Rules: []Rules{testRules{}},
-		Now: w.clock, Logger: log, Audit: w.audit,
+		Now: w.clock, Logger: log, Audit: w.audit, Proven: w.prove,
 	})
 	w.serve()
 	return w

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -23,6 +24,11 @@ type conn struct {
 	gaveWay   bool     // to another one, before the handshake was done
 	serials   []string // of the certificates that the peer has shown
 	expiry    *time.Timer
+	strange   *list.Element // in strangers; nil: it is not a stranger's
+	since     time.Time     // it is a stranger's
+	leave     *time.Timer   // for a stranger
+
+	stranger atomic.Bool // strange is set
 }
 
 // Close ends the connection and makes room for another.
@@ -42,6 +48,7 @@ func (l *Listener) drop(c *conn) {
 	if c.expiry != nil {
 		c.expiry.Stop()
 	}
+	l.knownLocked(c)
 	l.mu.Unlock()
 	l.cfg.Metrics.Connected(l.cfg.Name, -1)
 }
@@ -60,7 +67,7 @@ func (c *conn) shown(serial string) bool { return slices.Contains(c.serials, ser
 func (l *Listener) admit(raw net.Conn) *conn {
 	c := &conn{Conn: raw, l: l, host: hostOf(raw.RemoteAddr()), began: time.Now()}
 	l.mu.Lock()
-	slow, limit := l.makeRoomLocked(c)
+	slow, stranger, limit := l.makeRoomLocked(c)
 	if limit == "" && !l.closed {
 		l.open[c] = struct{}{}
 		l.from[c.host]++
@@ -73,6 +80,10 @@ func (l *Listener) admit(raw net.Conn) *conn {
 	l.mu.Unlock()
 	if slow != nil {
 		_ = slow.Close() // its handshake fails, and is counted, where it is made
+	}
+	if stranger != nil {
+		l.cfg.Metrics.LimitHit("strangers")
+		_ = stranger.Close()
 	}
 	switch limit {
 	case "":
@@ -88,8 +99,9 @@ func (l *Listener) admit(raw net.Conn) *conn {
 }
 
 // makeRoomLocked names the limit that a new connection would exceed, or finds one
-// whose handshake has taken long, which is to be closed to make room.
-func (l *Listener) makeRoomLocked(c *conn) (slow *conn, limit string) {
+// that is to be closed to make room: one whose handshake has taken long, or else a
+// stranger's.
+func (l *Listener) makeRoomLocked(c *conn) (slow, stranger *conn, limit string) {
 	most := l.cfg.Limits
 	switch {
 	case most.PerAddress > 0 && l.from[c.host] >= most.PerAddress:
@@ -99,7 +111,7 @@ func (l *Listener) makeRoomLocked(c *conn) (slow *conn, limit string) {
 	case l.cfg.TLS != nil && l.shaking.Len() >= most.Handshakes:
 		limit = "handshakes"
 	default:
-		return nil, ""
+		return nil, nil, ""
 	}
 	for e := l.shaking.Front(); e != nil; e = e.Next() {
 		old := e.Value.(*conn)
@@ -111,9 +123,12 @@ func (l *Listener) makeRoomLocked(c *conn) (slow *conn, limit string) {
 		}
 		l.shakenLocked(old)
 		old.gaveWay = true
-		return old, ""
+		return old, nil, ""
 	}
-	return nil, limit
+	if old := l.strangerInTheWayLocked(c, limit); old != nil {
+		return nil, old, ""
+	}
+	return nil, nil, limit
 }
 
 func (l *Listener) tooMany(limit, host string) error {

@@ -18,6 +18,9 @@ type Limits struct {
 	Handshakes int
 	// HandshakeTimeout ends one that is not done. 0: DefaultHandshakeTimeout.
 	HandshakeTimeout time.Duration
+	// StrangerTime ends the connection of a client of TLS who has shown no
+	// certificate and of whom Proven was not told. 0: DefaultStrangerTime.
+	StrangerTime time.Duration
 }
 
 // Defaults of a server. A worker, a sidecar and a router have one or two
@@ -67,6 +70,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Limits.HandshakeTimeout <= 0 {
 		c.Limits.HandshakeTimeout = DefaultHandshakeTimeout
+	}
+	if c.Limits.StrangerTime <= 0 {
+		c.Limits.StrangerTime = DefaultStrangerTime
 	}
 	if c.Reason == nil {
 		c.Reason = func(error) string { return "bad" }

@@ -65,8 +65,11 @@ func (c *serverCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 	return c.watch(t, c.streams.Exempt == nil || !c.streams.Exempt(state)), info, nil
 }
 
-func (c *serverCredentials) watch(conn net.Conn, bounded bool) net.Conn {
-	w := &watched{Conn: conn, metrics: c.streams.Metrics}
+func (c *serverCredentials) watch(over net.Conn, bounded bool) net.Conn {
+	w := &watched{Conn: over, metrics: c.streams.Metrics}
+	if t, ok := over.(*tls.Conn); ok {
+		w.under, _ = t.NetConn().(*conn)
+	}
 	w.in.skip = len(clientPreface)
 	if bounded {
 		w.resets = rate.NewLimiter(rate.Limit(c.streams.ResetsPerSecond), max(2*c.streams.Max, minResetBurst))

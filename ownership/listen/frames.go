@@ -26,16 +26,25 @@ var errResets = errors.New("the client resets streams faster than any client has
 
 // watched is a connection of HTTP/2 whose frames are looked at on their way: how
 // often the client resets a stream, and how often gRPC refuses one because there
-// are too many. One goroutine reads and one writes.
+// are too many; and how much a stranger says. One goroutine reads and one writes.
 type watched struct {
 	net.Conn
 	metrics Observer
 	resets  *rate.Limiter // nil: not bounded
+	under   *conn         // nil: plain
+	heard   int           // bytes, of a stranger
 	in, out frames
 }
 
 func (w *watched) Read(b []byte) (int, error) {
 	n, err := w.Conn.Read(b)
+	if w.under != nil && w.under.stranger.Load() {
+		if w.heard += n; w.heard > strangerBytes {
+			w.metrics.LimitHit("strangers")
+			_ = w.Conn.Close()
+			return 0, errStranger
+		}
+	}
 	resets := 0
 	w.in.scan(b[:n], func(uint32) { resets++ })
 	if resets > 0 && w.resets != nil && !w.resets.AllowN(time.Now(), resets) {
@@ -47,13 +56,12 @@ func (w *watched) Read(b []byte) (int, error) {
 }
 
 func (w *watched) Write(b []byte) (int, error) {
-	n, err := w.Conn.Write(b)
-	w.out.scan(b[:n], func(code uint32) {
+	w.out.scan(b, func(code uint32) { // before the client can know
 		if code == refusedStream {
 			w.metrics.LimitHit("streams")
 		}
 	})
-	return n, err
+	return w.Conn.Write(b)
 }
 
 // frames finds the frames in a stream of bytes that arrives in any pieces.

@@ -66,8 +66,13 @@ func (l *Listener) believe(c *conn, t *tls.Conn) error {
 	}
 	l.shakenLocked(c)
 	gaveWay := c.gaveWay
-	if _, open := l.open[c]; open && len(certs) > 0 && l.cfg.EndExpired {
-		c.expiry = time.AfterFunc(untilExpiry(certs[0]), func() { l.expire(c) })
+	if _, open := l.open[c]; open {
+		switch {
+		case len(certs) == 0:
+			l.strangeLocked(c)
+		case l.cfg.EndExpired:
+			c.expiry = time.AfterFunc(untilExpiry(certs[0]), func() { l.expire(c) })
+		}
 	}
 	l.mu.Unlock()
 	if gaveWay {

@@ -29,6 +29,9 @@ type Listener struct {
 	from    map[string]int // connections by address
 	shaking list.List      // of *conn, whose handshake is being made, oldest first
 	unsaid  int            // refusals that were not logged
+
+	strangers    list.List        // of *conn, oldest first
+	strangerFrom map[string]*conn // by address, port included
 }
 
 // New returns a Listener on top of inner, which it closes. Nothing runs before the
@@ -37,7 +40,7 @@ func New(inner net.Listener, cfg Config) *Listener {
 	return &Listener{
 		inner: inner, cfg: cfg.withDefaults(),
 		ready: make(chan net.Conn), done: make(chan struct{}),
-		open: make(map[*conn]struct{}), from: make(map[string]int),
+		open: make(map[*conn]struct{}), from: make(map[string]int), strangerFrom: make(map[string]*conn),
 		logs: *rate.NewLimiter(1, 10),
 	}
 }

@@ -137,7 +137,7 @@ func TestConnectionEndsWithItsCertificate(t *testing.T) {
 	ca := newAuthority(t)
 	for _, asked := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			f := start(t, Config{TLS: ca.server(), EndExpired: asked})
+			f := start(t, Config{TLS: ca.server(), EndExpired: asked, Limits: Limits{StrangerTime: 100 * 365 * 24 * time.Hour}})
 			open := map[int64]net.Conn{}
 			for _, serial := range []int64{0, 5} {
 				conn := f.dial("10.0.0.1:1")

@@ -20,7 +20,12 @@ func (s *Server) openAuth() {
 			s.store.View(func(st *state.State) { c, ok = st.CredentialByName(name) })
 			return c, ok
 		},
-		Fresh:  s.etcd.Fresh,
+		Fresh: s.etcd.Fresh,
+		Proven: func(from string) {
+			for _, l := range s.guards {
+				l.Proven(from)
+			}
+		},
 		Rules:  []auth.Rules{s.api, s.etcd},
 		Logger: s.log, Metrics: s.metrics,
 		Audit: s.auditRecorder(),

@@ -17,6 +17,8 @@ import (
 
 	"github.com/hashicorp/memberlist"
 
+	"google.golang.org/grpc/metadata"
+
 	"github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
 	"github.com/leasehold-dev/leasehold/ownership/worker"
 	"github.com/leasehold-dev/leasehold/ring/gossip"
@@ -275,5 +277,9 @@ func TestRequestAboveTheLimit(t *testing.T) {
 	}
 	if _, err := cl.Partitions().Locate(t.Context(), &leaseholdv1.LocateRequest{Keyspace: "orders", Key: []byte(strings.Repeat("k", 1<<20))}); err != nil {
 		t.Errorf("1 MiB: %v", err)
+	}
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "x", strings.Repeat("x", maxHeaderBytes))
+	if _, err := cl.Partitions().Locate(ctx, &leaseholdv1.LocateRequest{Keyspace: "orders", Key: []byte("k")}); err == nil || !strings.Contains(err.Error(), "header list size") {
+		t.Errorf("headers of %d bytes: %.300v", maxHeaderBytes, err)
 	}
 }

@@ -85,6 +85,11 @@ func TestEtcdsClientsWithACredential(t *testing.T) {
 		if _, err := cl.Put(ctx, key, "v", clientv3.WithLease(lease.ID)); err != nil {
 			t.Errorf("%s: %v", r.id, err)
 		}
+		for range 3 { // who has proven who they are may say more than a stranger
+			if _, err := cl.Put(ctx, key, strings.Repeat("v", 100<<10), clientv3.WithLease(lease.ID)); err != nil {
+				t.Errorf("%s: a large value: %v", r.id, err)
+			}
+		}
 		if resp, err := cl.Get(ctx, "/pay/", clientv3.WithPrefix()); err != nil || resp.Count != int64(i+1) {
 			t.Errorf("%s: %v, %v", r.id, resp, err)
 		}
