@@ -69,6 +69,7 @@ var allowed = map[string][]string{
 	"ownership/server":                         {"ownership/api", "ownership/listen", "ownership/pki", "raftstore/access", "ownership/audit", "ownership/auditlog", "ownership/auth", "ownership/console", "ownership/controller", "ownership/client", "ownership/bootclock", "ownership/leaseholdv1", "ownership/leaseholdv1/leaseholdv1connect", "raftstore", "raftstore/state", "raftstore/mvcc", "raftstore/etcdapi", "raftstore/queue", "ring", "ring/gossip", "metrics"},
 	"cmd/leasehold":                            {"*"},
 	"cmd/leasehold/internal/demo":              {"ownership/worker", "ownership/client", "ownership/fence", "ownership/fence/sqlfence", "ownership/bootclock", "ownership/leaseholdv1", "metrics", "deploy/prometheus", "cmd/leasehold/internal/cluster", "cmd/leasehold/internal/latency"},
+	"cmd/leasehold/internal/attack":            {},
 	"cmd/leasehold/internal/identity":          {"ownership/client", "ownership/pki"},
 	"cmd/leasehold/internal/bench":             {"cmd/leasehold/internal/identity", "ownership/worker", "ownership/router", "ownership/client", "ownership/fence", "ownership/bootclock", "ownership/leaseholdv1", "metrics", "cmd/leasehold/internal/cluster", "cmd/leasehold/internal/latency"},
 	"cmd/leasehold/internal/chaos":             {"ownership/leaseholdv1", "cmd/leasehold/internal/cluster", "cmd/leasehold/internal/demo", "cmd/leasehold/internal/faults", "cmd/leasehold/internal/latency"},
