@@ -32,15 +32,33 @@ type ServerError struct {
 	Distrust Distrust
 }
 
-// Error lists the servers with their failures.
+// Error lists the failures, each with the servers that have it.
 func (e *UnreachableError) Error() string {
-	var b strings.Builder
-	b.WriteString("no server answers: ")
-	for i, s := range e.Servers {
-		if i > 0 {
-			b.WriteString("; ")
+	type failure struct{ servers, text string }
+	var all []failure
+	seen := map[string]int{} // in all
+	for i := range e.Servers {
+		s := &e.Servers[i]
+		text := s.plain()
+		same := text
+		if s.Distrust != Trusted {
+			same = s.Distrust.String() // however the connection ended
 		}
-		fmt.Fprintf(&b, "%s: %s", s.Addr, s.plain())
+		if at, ok := seen[same]; ok {
+			all[at].servers += ", " + s.Addr
+			continue
+		}
+		seen[same] = len(all)
+		all = append(all, failure{s.Addr, text})
+	}
+	var b strings.Builder
+	b.WriteString("no server answers")
+	for i, f := range all {
+		sep := ": "
+		if i > 0 {
+			sep = "; "
+		}
+		b.WriteString(sep + f.servers + ": " + f.text)
 	}
 	return b.String()
 }
