@@ -21,6 +21,7 @@ const (
 	exitUnreachable = 3 // no leader, or no server answers: try again later
 	exitNotFound    = 4
 	exitRefused     = 5 // refused, or in conflict with what is
+	exitDenied      = 6 // who calls is not known, or may not: not what a script that takes 5 for "somebody else has it" may overlook
 )
 
 // exitByReason is the table from the API's refusals to exit codes. Every
@@ -49,8 +50,8 @@ var exitByReason = map[string]int{
 	leaseholdv1.ReasonCompacted:       exitRefused,
 	leaseholdv1.ReasonWrongCluster:    exitRefused,
 	leaseholdv1.ReasonReplaced:        exitRefused,
-	leaseholdv1.ReasonUnauthenticated: exitRefused,
-	leaseholdv1.ReasonDenied:          exitRefused,
+	leaseholdv1.ReasonUnauthenticated: exitDenied,
+	leaseholdv1.ReasonDenied:          exitDenied,
 	leaseholdv1.ReasonLimited:         exitUnreachable,
 	leaseholdv1.ReasonNoLeader:        exitUnreachable,
 	leaseholdv1.ReasonNotLeader:       exitUnreachable,
@@ -75,8 +76,8 @@ var exitByCode = map[codes.Code]int{
 	codes.AlreadyExists:      exitRefused,
 	codes.FailedPrecondition: exitRefused,
 	codes.Aborted:            exitRefused,
-	codes.PermissionDenied:   exitRefused,
-	codes.Unauthenticated:    exitRefused,
+	codes.PermissionDenied:   exitDenied,
+	codes.Unauthenticated:    exitDenied,
 }
 
 // usageError is a mistake on the command line or in the configuration.

@@ -82,13 +82,13 @@ partition; else as for all commands.`,
 	f.Lookup("wait").DefValue = ""
 	f.BoolVar(&h.create, "create", false, "create KEYSPACE with one partition if it does not exist")
 	f.Var(&h.ttl, "ttl", "with --create: how long a silent holder keeps it")
-	h.define(cmd, "default host name, keyspace and a random part")
+	h.define(cmd, "default host name, keyspace and a random part, behind the name in a worker's certificate")
 	return cmd
 }
 
 func (h *holdFlags) run(ctx context.Context, e env, keyspace string, command []string, forever bool) error {
 	if h.id == "" { // several on one host take turns, so each needs a name
-		id, err := hostID("-" + keyspace + "-" + rand.Text()[:6])
+		id, err := hostID(e, "-"+keyspace+"-"+rand.Text()[:6])
 		if err != nil {
 			return err
 		}

@@ -132,9 +132,9 @@ func keyReadError(doing string, err error) error {
 	case errors.Is(err, context.DeadlineExceeded), codeOf(err) == codes.DeadlineExceeded:
 		return &codedError{exitUnreachable, &hintError{fmt.Errorf("%s: no answer within --timeout", doing), "leasehold status --wait"}}
 	case codeOf(err) == codes.PermissionDenied:
-		return &codedError{exitRefused, &hintError{fmt.Errorf("%s: %s", doing, text), accessStep(leaseholdv1.ReasonDenied)}}
+		return &codedError{exitDenied, &hintError{fmt.Errorf("%s: %s", doing, text), accessStep(leaseholdv1.ReasonDenied)}}
 	case codeOf(err) == codes.Unauthenticated:
-		return &codedError{exitRefused, &hintError{fmt.Errorf("%s: %s", doing, text), accessStep(leaseholdv1.ReasonUnauthenticated)}}
+		return &codedError{exitDenied, &hintError{fmt.Errorf("%s: %s", doing, text), accessStep(leaseholdv1.ReasonUnauthenticated)}}
 	case codeOf(err) == codes.Unavailable:
 		return &codedError{exitUnreachable, &hintError{fmt.Errorf("%s: %s", doing, text), "leasehold status --wait"}}
 	case !ok:

@@ -45,7 +45,7 @@ of --config under the same name in lower case without the prefix. The flag wins
 over the environment, the environment over the file. Durations need a unit.
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 no leader or unreachable, 4 not found,
-5 refused or conflict.`,
+5 refused or conflict, 6 not let in.`,
 		Example: `  leasehold dev                                  # a server to try things on
   leasehold keyspace create orders --partitions 64
   leasehold partitions ls orders

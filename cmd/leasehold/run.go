@@ -6,13 +6,16 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/leasehold-dev/leasehold/cmd/leasehold/internal/sidecar"
 	"github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
+	"github.com/leasehold-dev/leasehold/ownership/pki"
 	"github.com/leasehold-dev/leasehold/ownership/worker"
+	"github.com/leasehold-dev/leasehold/raftstore/access"
 )
 
 // sidecarFlags are shared by run and hold.
@@ -149,14 +152,14 @@ func sidecarEnd(code int, err error) error {
 	case errors.As(err, &notHeld):
 		return &codedError{exitRefused, err}
 	case errors.As(err, &refused) && errors.Is(err, worker.ErrDenied):
-		return &codedError{exitRefused, &hintError{err, accessStep(refused.Detail.GetReason())}}
+		return &codedError{exitDenied, &hintError{err, accessStep(refused.Detail.GetReason())}}
 	case errors.Is(err, worker.ErrWorkerIDInUse):
 		return &codedError{exitRefused, &hintError{err, "give each sidecar a name of its own with --id"}}
 	case errors.As(err, &refused):
 		if by, ok := exitByReason[refused.Detail.GetReason()]; ok {
 			return &codedError{by, err}
 		}
-	case code > exitRefused:
+	case code > exitDenied:
 		return &codedError{code, err}
 	}
 	return err
@@ -246,7 +249,7 @@ lease was lost for good; 126 or 127 CMD cannot be run; else as for all commands.
 	f.Var(&r.mode, "mode", "per-partition: one CMD for each partition; per-worker: one for all")
 	f.Uint32Var(&r.capacity, "capacity", 0, "the most partitions it is given; 0: no limit (env LEASEHOLD_CAPACITY)")
 	layered(f, "capacity")
-	r.define(cmd, "default host name and keyspace")
+	r.define(cmd, "default host name and keyspace, behind the name in a worker's certificate")
 	complete(cmd, "mode", fixed(string(sidecar.PerPartition), string(sidecar.PerWorker)))
 	complete(cmd, "keyspace", flagNames(e, keyspaceNames))
 	return cmd
@@ -257,7 +260,7 @@ func (r *runFlags) run(ctx context.Context, e env, command []string) error {
 		return usage("--keyspace is missing: which one shall it work on?")
 	}
 	if r.id == "" {
-		id, err := hostID("-" + r.keyspace)
+		id, err := hostID(e, "-"+r.keyspace)
 		if err != nil {
 			return err
 		}
@@ -298,11 +301,22 @@ func (r *runFlags) find(ctx context.Context, e env) (*leaseholdv1.Keyspace, erro
 }
 
 // hostID is a worker id from the host name, which is cut where the whole would
-// be too long.
-func hostID(suffix string) (string, error) {
+// be too long. It begins with the name in the worker's certificate, if there is one:
+// the servers let it have no other.
+func hostID(e env, suffix string) (string, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		return "", fmt.Errorf("read host name for --id: %w", err)
+	}
+	if file := e.flags.security.TLS.Cert; file != "" {
+		cert, err := pki.ParseCertificate(file)
+		if err != nil {
+			return "", &usageError{err}
+		}
+		own, err := pki.NameOf(cert)
+		if err == nil && own.Role == access.Worker && own.Name != host && !strings.HasPrefix(host, own.Name+"-") && !strings.HasPrefix(host, own.Name+".") {
+			host = own.Name + "-" + host
+		}
 	}
 	if len(suffix) > worker.MaxNameLen-1 {
 		return "", usage("--keyspace of %d bytes: at most %d", len(suffix)-1, worker.MaxNameLen-2)

@@ -132,8 +132,8 @@ func TestSecuredClusterOfProcesses(t *testing.T) {
 
 	f.want(exitOK, "credential", "revoke", "batch", "--yes")
 	revoked := time.Now()
-	if code := second.code(); code != exitRefused {
-		t.Errorf("the revoked worker ended with %d, want %d", code, exitRefused)
+	if code := second.code(); code != exitDenied {
+		t.Errorf("the revoked worker ended with %d, want %d", code, exitDenied)
 	}
 	if d := time.Since(revoked); d > ttl+3*time.Second {
 		t.Errorf("the revoked worker ended after %v at a TTL of %v", d, ttl)
@@ -165,10 +165,10 @@ func (f *fortress) strangers(token string) {
 		wants []string
 	}{
 		{nil, []string{"keyspace", "ls"}, exitUnreachable, []string{"it may want TLS", "--tls-ca-file"}},
-		{map[string]string{"LEASEHOLD_TLS_CA_FILE": f.security.CA()}, []string{"keyspace", "ls"}, exitRefused, []string{"--credential-file"}},
+		{map[string]string{"LEASEHOLD_TLS_CA_FILE": f.security.CA()}, []string{"keyspace", "ls"}, exitDenied, []string{"--credential-file"}},
 		{map[string]string{"LEASEHOLD_TLS_CA_FILE": other.CA()}, []string{"keyspace", "ls"}, exitUnreachable, []string{"not of the authority", "is --tls-ca-file"}},
-		{map[string]string{"LEASEHOLD_TLS_CA_FILE": f.security.CA(), "LEASEHOLD_CREDENTIAL_FILE": token}, []string{"keyspace", "create", "x"}, exitRefused, []string{"worker", "next: "}},
-		{map[string]string{"LEASEHOLD_TLS_CA_FILE": f.security.CA(), "LEASEHOLD_CREDENTIAL_FILE": token}, []string{"kv", "put", "k", "v"}, exitRefused, []string{"next: "}},
+		{map[string]string{"LEASEHOLD_TLS_CA_FILE": f.security.CA(), "LEASEHOLD_CREDENTIAL_FILE": token}, []string{"keyspace", "create", "x"}, exitDenied, []string{"worker", "next: "}},
+		{map[string]string{"LEASEHOLD_TLS_CA_FILE": f.security.CA(), "LEASEHOLD_CREDENTIAL_FILE": token}, []string{"kv", "put", "k", "v"}, exitDenied, []string{"next: "}},
 	} {
 		c := &cli{env: maps.Clone(servers)}
 		maps.Copy(c.env, x.env)

@@ -76,7 +76,7 @@ func TestCommandsSayWhoCalls(t *testing.T) {
 	c.env["LEASEHOLD_TLS_CA_FILE"], c.env["LEASEHOLD_CREDENTIAL_FILE"] = a.CA(), token
 	c.want(t, exitOK, "keyspace", "ls")
 	p.cli().want(t, exitOK, "keyspace", "ls", "--config", secretFile(t, "c.yaml", "tls_ca_file: "+a.CA()+"\ncredential_file: "+token+"\n"))
-	_, stderr := p.cli().want(t, exitRefused, "keyspace", "ls", "--tls-ca-file", a.CA())
+	_, stderr := p.cli().want(t, exitDenied, "keyspace", "ls", "--tls-ca-file", a.CA())
 	if !strings.Contains(stderr, "no credential") || !strings.Contains(stderr, "--credential-file") {
 		t.Errorf("it does not say what to do:\n%s", stderr)
 	}
@@ -112,7 +112,7 @@ func TestWhyCommandsAndServersDoNotTalk(t *testing.T) {
 		{"a credential without TLS", plain.cli(), []string{"--credential-file", secretFile(t, "token", testToken)}, exitUsage, []string{"over TLS only"}},
 		{"a credential that is none", secure.cli(), []string{"--tls-ca-file", a.CA(), "--credential-file", secretFile(t, "token", "hunter2hunter2")}, exitUsage, []string{"holds no credential"}},
 		{"a credential in place of its file", secure.cli(), []string{"--tls-ca-file", a.CA(), "--credential-file", testToken}, exitUsage, []string{"revoke it"}},
-		{"a role that may not", denies.cli().with(a.Reader("bob")), nil, exitRefused, []string{"wants the role operator", "next: use a certificate or credential with that role"}},
+		{"a role that may not", denies.cli().with(a.Reader("bob")), nil, exitDenied, []string{"wants the role operator", "next: use a certificate or credential with that role"}},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			stdout, stderr := x.cli.want(t, x.code, append([]string{"keyspace", "ls"}, x.args...)...)
@@ -163,5 +163,31 @@ func TestWarnsOfSecretsThatOthersCanRead(t *testing.T) {
 	_, stderr := p.cli().want(t, exitOK, "keyspace", "ls", "--tls-ca-file", a.CA(), "--credential-file", token)
 	if !strings.Contains(stderr, "warning: "+token) || strings.Contains(stderr, testToken[17:]) {
 		t.Errorf("stderr: %q", stderr)
+	}
+}
+
+// A worker's certificate opens ids that begin with its name, so the id that a command
+// makes up does.
+func TestMadeUpWorkerIDSuitsTheCertificate(t *testing.T) {
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := pkitest.New(t)
+	for _, x := range []struct{ name, file, want string }{
+		{"no certificate", "", host + "-jobs"},
+		{"another name", a.Worker("billing").Cert, "billing-" + host + "-jobs"},
+		{"the host's name", a.Worker(host).Cert, host + "-jobs"},
+		{"a reader's", a.Reader("bob").Cert, host + "-jobs"},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			var e env
+			e.flags = &globals{}
+			e.flags.security.TLS.Cert = x.file
+			id, err := hostID(e, "-jobs")
+			if err != nil || id != x.want {
+				t.Errorf("got %q, %v; want %q", id, err, x.want)
+			}
+		})
 	}
 }
