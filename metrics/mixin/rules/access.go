@@ -34,6 +34,12 @@ func access() Group {
 				Summary:     "A limit of a server is reached",
 				Description: `{{ $labels.instance }} refuses {{ $value | humanize }} times a second because of its limit of {{ $labels.limit }}.`,
 			},
+			{
+				Name: "LeaseholdAuditEntriesLost", Severity: Warning,
+				Expr:        `sum by (cluster, instance) (increase(leasehold_audit_log_lost_entries_total[$5m])) > 0`,
+				Summary:     "The audit log has a hole",
+				Description: `{{ $labels.instance }} could not write {{ $value | humanize }} entries about who called what in the last minutes.`,
+			},
 		},
 	}
 }
