@@ -154,11 +154,10 @@ func TestO90RemovedServerIsSentAway(t *testing.T) {
 		c := newCluster(t, 3, onDisk, certified(map[string]string{"10.0.0.93:1": "s3"}))
 		defer c.stopAll()
 		c.do(mark("x"))
-		l := c.leader()
 		s := c.servers[2]
-		if l == s {
+		if c.leader() == s {
 			c.change("transfer", func(ctx context.Context, at *Store) error { return at.TransferLeadership(ctx) })
-			l = c.leader()
+			c.leader()
 		}
 		for _, other := range c.servers[:2] {
 			conn, _, err := c.calls("10.0.0.93:1", other, s.peer())

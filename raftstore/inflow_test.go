@@ -38,7 +38,7 @@ func requests(t testing.TB) map[string][]byte {
 		entries[i] = &raft.Log{Index: uint64(i) + 1<<40, Term: 300, Data: bytes.Repeat([]byte{0xdf}, 5*i), AppendedAt: time.Now()}
 	}
 	return map[string][]byte{
-		"heartbeat":  request(t, kindAppend, &raft.AppendEntriesRequest{RPCHeader: header, Term: 1, Leader: []byte("s1")}),
+		"heartbeat":  request(t, kindAppend, &raft.AppendEntriesRequest{RPCHeader: header, Term: 1}),
 		"append":     request(t, kindAppend, &raft.AppendEntriesRequest{RPCHeader: header, Term: 1, Entries: entries, LeaderCommitIndex: 1 << 50}),
 		"vote":       request(t, kindVote, &raft.RequestVoteRequest{RPCHeader: header, Term: 1, LeadershipTransfer: true}),
 		"pre-vote":   request(t, kindPreVote, &raft.RequestPreVoteRequest{RPCHeader: header, Term: 1, LastLogIndex: 9}),

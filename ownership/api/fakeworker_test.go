@@ -29,11 +29,11 @@ type fakeWorker struct {
 
 func dialWorker(t *testing.T, conn *grpc.ClientConn, first *pb.AttachRequest) *fakeWorker {
 	t.Helper()
-	return attachAs(t, t.Context(), conn, first)
+	return attachAs(t.Context(), t, conn, first)
 }
 
 // attachAs is dialWorker with what the context presents.
-func attachAs(t *testing.T, ctx context.Context, conn *grpc.ClientConn, first *pb.AttachRequest) *fakeWorker {
+func attachAs(ctx context.Context, t *testing.T, conn *grpc.ClientConn, first *pb.AttachRequest) *fakeWorker {
 	t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
 	stream, err := pb.NewSessionServiceClient(conn).Attach(ctx)

@@ -153,7 +153,7 @@ func TestWorkerIDOfSomebodyElse(t *testing.T) {
 	}
 	conn := s.withTLS(t, s.ca.Anonymous())
 	attach := func(name string, session uint64) *fakeWorker {
-		return attachAs(t, made[name], conn, openRequest(session, "w", "orders"))
+		return attachAs(made[name], t, conn, openRequest(session, "w", "orders"))
 	}
 	p := attach("one", 21)
 	if p.next().GetOpened() == nil {
@@ -338,7 +338,7 @@ func TestRevokedWorkerIsToldSo(t *testing.T) {
 		return ok
 	})
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+made.GetToken())
-	p := attachAs(t, ctx, s.withTLS(t, s.ca.Anonymous()), openRequest(61, "w1", "orders"))
+	p := attachAs(ctx, t, s.withTLS(t, s.ca.Anonymous()), openRequest(61, "w1", "orders"))
 	if p.next().GetOpened() == nil {
 		t.Fatal("the session was not opened")
 	}

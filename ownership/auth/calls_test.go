@@ -24,7 +24,7 @@ import (
 
 // waiting opens a stream and a call that wait on the server, and returns a function
 // that tells how both ended.
-func (w *world) waiting(client grpc_testing.TestServiceClient, ctx context.Context) func() [2]error {
+func (w *world) waiting(ctx context.Context, client grpc_testing.TestServiceClient) func() [2]error {
 	w.t.Helper()
 	stream, err := client.FullDuplexCall(ctx)
 	if err != nil {
@@ -51,9 +51,9 @@ func TestRevokedEndsWhatIsOpen(t *testing.T) {
 	token := w.credential(id1, "batch", access.Worker, time.Time{})
 	other := w.credential(id2, "other", access.Worker, time.Time{})
 	client := w.dial(w.anonymous())
-	ended := w.waiting(client, bearer(token))
+	ended := w.waiting(bearer(token), client)
 	survivor, cancel := context.WithCancel(bearer(other))
-	survives := w.waiting(client, survivor)
+	survives := w.waiting(survivor, client)
 	w.revoke(id1)
 	for _, err := range ended() {
 		if pb.ReasonOf(err) != pb.ReasonUnauthenticated || !strings.Contains(err.Error(), "revoked") {
@@ -71,7 +71,7 @@ func TestRevokedEndsWhatIsOpen(t *testing.T) {
 func TestRevokedCertificateEndsWhatIsOpen(t *testing.T) {
 	w := newWorld(t)
 	client := w.dial(w.certificate(access.Worker, "w1"))
-	ended := w.waiting(client, context.Background())
+	ended := w.waiting(context.Background(), client)
 	var serial string
 	w.auth.calls.mu.Lock()
 	for proof := range w.auth.calls.byProof {

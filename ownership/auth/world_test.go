@@ -143,7 +143,6 @@ type world struct {
 	url       string // HTTP
 
 	mu          sync.Mutex
-	now         time.Time // zero: the wall clock
 	credentials map[string]access.Credential
 	proven      []string
 }
@@ -176,7 +175,7 @@ func newWorld(t testing.TB) *world {
 	}
 	w.auth = New(Config{
 		Certificates: w.store, Lookup: w.lookup, LookupName: w.lookupName, Rules: []Rules{testRules{}},
-		Now: w.clock, Logger: log, Audit: w.audit, Proven: w.prove,
+		Logger: log, Audit: w.audit, Proven: w.prove,
 	})
 	w.serve()
 	return w
@@ -304,21 +303,6 @@ func (w *world) lookupName(name string) (access.Credential, bool) {
 		}
 	}
 	return access.Credential{}, false
-}
-
-func (w *world) clock() time.Time {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.now.IsZero() {
-		return time.Now()
-	}
-	return w.now
-}
-
-func (w *world) setClock(at time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.now = at
 }
 
 func bearer(token string) context.Context {

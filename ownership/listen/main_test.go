@@ -213,7 +213,7 @@ func shake(conn net.Conn, cfg *tls.Config) error {
 func ended(conn net.Conn) bool {
 	_ = conn.SetReadDeadline(time.Now().Add(time.Millisecond))
 	_, err := conn.Read(make([]byte, 1))
-	e, ok := err.(net.Error) //nolint:errorlint // as the connection says it
+	e, ok := err.(net.Error)
 	return err != nil && (!ok || !e.Timeout())
 }
 

@@ -33,7 +33,7 @@ type visitor struct {
 func (v *visitor) ended() bool {
 	_ = v.conn.SetReadDeadline(time.Now().Add(time.Millisecond))
 	_, err := v.conn.Read(make([]byte, 1))
-	timeout, ok := err.(interface{ Timeout() bool }) //nolint:errorlint // as the connection says it
+	timeout, ok := err.(interface{ Timeout() bool })
 	return err != nil && (!ok || !timeout.Timeout())
 }
 

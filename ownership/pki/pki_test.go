@@ -79,7 +79,7 @@ func (l *logs) String() string {
 // shake makes a handshake of two configurations over a wire and returns what each
 // end says of it. A client learns from the server's first answer that it was
 // refused, so a byte goes each way.
-func shake(t *testing.T, server, client *tls.Config) (serverErr, clientErr error, seen tls.ConnectionState) {
+func shake(t *testing.T, server, client *tls.Config) (seen tls.ConnectionState, serverErr, clientErr error) {
 	t.Helper()
 	a, b := newWire()
 	s, c := tls.Server(a, server), tls.Client(b, client)
@@ -97,7 +97,7 @@ func shake(t *testing.T, server, client *tls.Config) (serverErr, clientErr error
 	}
 	b.Close()
 	<-done
-	return serverErr, clientErr, seen
+	return seen, serverErr, clientErr
 }
 
 func TestServersAndClientsKnowEachOther(t *testing.T) {
@@ -112,11 +112,11 @@ func TestServersAndClientsKnowEachOther(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if se, ce, cs := shake(t, s1.Config(UseRaft), s2.Config(UsePeer)); se != nil || ce != nil || len(cs.PeerCertificates) != 1 {
+	if cs, se, ce := shake(t, s1.Config(UseRaft), s2.Config(UsePeer)); se != nil || ce != nil || len(cs.PeerCertificates) != 1 {
 		t.Fatal(se, ce)
 	}
 	for _, use := range []Use{UseAPI, UseHTTP} {
-		se, ce, cs := shake(t, s1.Config(use), worker)
+		cs, se, ce := shake(t, s1.Config(use), worker)
 		if se != nil || ce != nil {
 			t.Fatal(use, se, ce)
 		}
@@ -125,14 +125,14 @@ func TestServersAndClientsKnowEachOther(t *testing.T) {
 			t.Fatal(id, err)
 		}
 	}
-	if se, _, _ := shake(t, s1.Config(UseRaft), worker); ReasonOf(se) != ReasonWrongRole {
+	if _, se, _ := shake(t, s1.Config(UseRaft), worker); ReasonOf(se) != ReasonWrongRole {
 		t.Fatal(se)
 	}
 	none, err := Client(Files{CA: fw.CA})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if se, ce, cs := shake(t, s1.Config(UseAPI), none); se != nil || ce != nil || len(cs.PeerCertificates) != 0 {
+	if cs, se, ce := shake(t, s1.Config(UseAPI), none); se != nil || ce != nil || len(cs.PeerCertificates) != 0 {
 		t.Fatal(se, ce)
 	}
 }

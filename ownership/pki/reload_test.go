@@ -105,7 +105,7 @@ func (c *cluster) revoke(life time.Duration, names ...string) {
 
 // dial has one server dial another's Raft port.
 func (c *cluster) dial(from, to string) (serverErr, clientErr error) {
-	serverErr, clientErr, _ = shake(c.t, c.stores[to].Config(UseRaft), c.stores[from].Config(UsePeer))
+	_, serverErr, clientErr = shake(c.t, c.stores[to].Config(UseRaft), c.stores[from].Config(UsePeer))
 	return serverErr, clientErr
 }
 
@@ -132,10 +132,10 @@ func TestCertificatesRunOutAndAreReplaced(t *testing.T) {
 		}
 		time.Sleep(time.Minute + time.Second)
 
-		if se, ce, _ := shake(t, s1, s2); se != nil || ce != nil {
+		if _, se, ce := shake(t, s1, s2); se != nil || ce != nil {
 			t.Fatal("two that were renewed:", se, ce)
 		}
-		if se, ce, _ := shake(t, c.stores["s1"].Config(UseAPI), c.worker); se != nil || ce != nil {
+		if _, se, ce := shake(t, c.stores["s1"].Config(UseAPI), c.worker); se != nil || ce != nil {
 			t.Fatal("the worker:", se, ce)
 		}
 		// The one left behind says which file it is, and so do the others of it.
@@ -290,12 +290,12 @@ func TestAuthoritiesAreReplaced(t *testing.T) {
 		put(t, c.files["s1"].CA, pair.Cert)
 		time.Sleep(lookEvery)
 		c.well("s1", "s2", "s2", "s1")
-		if se, ce, _ := shake(t, c.stores["s1"].Config(UseAPI), c.worker); se != nil || ce != nil {
+		if _, se, ce := shake(t, c.stores["s1"].Config(UseAPI), c.worker); se != nil || ce != nil {
 			t.Error(se, ce)
 		}
 		left := forge(t, c.a, nil)
 		dialling := &tls.Config{InsecureSkipVerify: true, GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &left, nil }}
-		if se, _, _ := shake(t, c.stores["s1"].Config(UseRaft), dialling); ReasonOf(se) != ReasonWrongCA {
+		if _, se, _ := shake(t, c.stores["s1"].Config(UseRaft), dialling); ReasonOf(se) != ReasonWrongCA {
 			t.Error("the old authority is believed:", se)
 		}
 	})
@@ -311,7 +311,7 @@ func TestRevokedWhileRunning(t *testing.T) {
 			t.Fatal(err)
 		}
 		api := c.stores["s1"].Config(UseAPI)
-		if se, ce, _ := shake(t, api, c.worker); se != nil || ce != nil {
+		if _, se, ce := shake(t, api, c.worker); se != nil || ce != nil {
 			t.Fatal(se, ce)
 		}
 		before, _ := readFile(c.files["s1"].CRL)
@@ -320,7 +320,7 @@ func TestRevokedWhileRunning(t *testing.T) {
 		if _, err := c.stores["s1"].Identity(w1); ReasonOf(err) != ReasonRevoked {
 			t.Error("in a connection that is up:", err)
 		}
-		if se, _, _ := shake(t, api, c.worker); ReasonOf(se) != ReasonRevoked {
+		if _, se, _ := shake(t, api, c.worker); ReasonOf(se) != ReasonRevoked {
 			t.Error("a new connection:", se)
 		}
 		if !slices.Equal(told, []string{Serial(w1)}) {
@@ -334,7 +334,7 @@ func TestRevokedWhileRunning(t *testing.T) {
 		for _, data := range [][]byte{before, nil, []byte("-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n")} {
 			put(t, c.files["s1"].CRL, data)
 			time.Sleep(lookEvery)
-			if se, _, _ := shake(t, api, c.worker); ReasonOf(se) != ReasonRevoked {
+			if _, se, _ := shake(t, api, c.worker); ReasonOf(se) != ReasonRevoked {
 				t.Errorf("after a list of %d bytes: %v", len(data), se)
 			}
 		}
@@ -342,7 +342,7 @@ func TestRevokedWhileRunning(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(lookEvery)
-		if se, _, _ := shake(t, api, c.worker); ReasonOf(se) != ReasonRevoked {
+		if _, se, _ := shake(t, api, c.worker); ReasonOf(se) != ReasonRevoked {
 			t.Error("without a list:", se)
 		}
 		if l := c.logs["s1"].String(); !strings.Contains(l, "it is older") || strings.Count(l, "cannot be used") != 4 {
@@ -355,7 +355,7 @@ func TestRevokedWhileRunning(t *testing.T) {
 		c.revoke(time.Hour)
 		time.Sleep(2 * time.Hour)
 		c.well("s1", "s2", "s2", "s1")
-		if se, _, _ := shake(t, api, c.worker); ReasonOf(se) != ReasonRevoked {
+		if _, se, _ := shake(t, api, c.worker); ReasonOf(se) != ReasonRevoked {
 			t.Error("after the list became old:", se)
 		}
 		if l := c.logs["s1"].String(); !strings.Contains(l, "was to be replaced by") || !strings.Contains(l, "leasehold tls revoke") {
@@ -403,10 +403,10 @@ func TestReloadUnderLoad(t *testing.T) {
 				}
 				c.stores["s1"].next.Store(0) // a second has gone by
 				c.stores["s2"].next.Store(0)
-				if se, ce, _ := shake(t, raft, peer); se != nil || ce != nil {
+				if _, se, ce := shake(t, raft, peer); se != nil || ce != nil {
 					t.Error(se, ce)
 				}
-				if se, ce, _ := shake(t, api, c.worker); se != nil || ce != nil {
+				if _, se, ce := shake(t, api, c.worker); se != nil || ce != nil {
 					t.Error(se, ce)
 				}
 			}

@@ -125,7 +125,7 @@ func TestWhoGetsIn(t *testing.T) {
 		t.Run(strings.ReplaceAll(w.name, " ", "-"), func(t *testing.T) {
 			dialling := &tls.Config{InsecureSkipVerify: true, GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &w.cert, nil }}
 			for use, want := range map[Use]string{UseAPI: w.listen, UseHTTP: w.listen, UseRaft: w.server} {
-				serverErr, clientErr, _ := shake(t, s.Config(use), dialling)
+				_, serverErr, clientErr := shake(t, s.Config(use), dialling)
 				if got := ReasonOf(serverErr); got != want || (clientErr == nil) != (want == "") {
 					t.Errorf("listener %d says %q, want %q: %v, %v", use, got, want, serverErr, clientErr)
 				}
@@ -135,7 +135,7 @@ func TestWhoGetsIn(t *testing.T) {
 			}
 			listening := &tls.Config{Certificates: []tls.Certificate{w.cert}}
 			for name, c := range map[string]*tls.Config{"a server": s.Config(UsePeer), "a client": client} {
-				_, clientErr, _ := shake(t, listening, c)
+				_, _, clientErr := shake(t, listening, c)
 				if got := ReasonOf(clientErr); got != w.server {
 					t.Errorf("%s that dials says %q, want %q: %v", name, got, w.server, clientErr)
 				}
@@ -163,7 +163,7 @@ func TestErrorsNameTheCertificate(t *testing.T) {
 		c.NotAfter = time.Date(2024, 3, 1, 12, 0, 0, 0, time.UTC)
 		c.NotBefore = c.NotAfter.Add(-day1)
 	})
-	_, err, _ := shake(t, &tls.Config{Certificates: []tls.Certificate{cert}}, s.Config(UsePeer))
+	_, _, err := shake(t, &tls.Config{Certificates: []tls.Certificate{cert}}, s.Config(UsePeer))
 	leaf, _ := x509.ParseCertificate(cert.Certificate[0])
 	for _, want := range []string{"leasehold://leasehold/server/s1", Serial(leaf), "expired on 2024-03-01 12:00:00 UTC"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -181,12 +181,12 @@ func TestOldVersionsAreRefused(t *testing.T) {
 	f, _ := issue(t, a, dir, access.Server, "s1", day1)
 	s, _ := open(t, f, "leasehold")
 	for _, use := range []Use{UseAPI, UseHTTP, UseRaft} {
-		if se, ce, _ := shake(t, s.Config(use), &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12}); se == nil || ce == nil {
+		if _, se, ce := shake(t, s.Config(use), &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12}); se == nil || ce == nil {
 			t.Errorf("use %d speaks TLS 1.2", use)
 		}
 	}
 	old := &tls.Config{Certificates: []tls.Certificate{forge(t, a, nil)}, MaxVersion: tls.VersionTLS12}
-	if _, ce, _ := shake(t, old, s.Config(UsePeer)); ce == nil {
+	if _, _, ce := shake(t, old, s.Config(UsePeer)); ce == nil {
 		t.Error("TLS 1.2 is spoken when dialling")
 	}
 }
@@ -202,7 +202,7 @@ func TestNothingIsResumed(t *testing.T) {
 		server := s.Config(use)
 		client := &tls.Config{InsecureSkipVerify: true, ServerName: "s1", ClientSessionCache: tls.NewLRUClientSessionCache(8), Certificates: []tls.Certificate{forge(t, a, nil)}}
 		for range 3 {
-			se, ce, cs := shake(t, server, client)
+			cs, se, ce := shake(t, server, client)
 			if se != nil || ce != nil || cs.DidResume {
 				t.Errorf("use %d: %v, %v, resumed %v", use, se, ce, cs.DidResume)
 			}
@@ -248,7 +248,7 @@ func TestAuthoritiesBetween(t *testing.T) {
 	write(t, f.CA, append(old, rootPair.Cert...)) // two authorities at once
 	s, _ := open(t, f, "leasehold")
 	dialling := &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{leaf}}
-	if se, ce, _ := shake(t, s.Config(UseRaft), dialling); se != nil || ce != nil {
+	if _, se, ce := shake(t, s.Config(UseRaft), dialling); se != nil || ce != nil {
 		t.Fatal(se, ce)
 	}
 	list, _, err := company.Revoke(nil, []*big.Int{subCert.SerialNumber}, day1)
@@ -258,11 +258,11 @@ func TestAuthoritiesBetween(t *testing.T) {
 	f.CRL = filepath.Join(dir, "crl.pem")
 	write(t, f.CRL, list)
 	s, _ = open(t, f, "leasehold")
-	if se, _, _ := shake(t, s.Config(UseRaft), dialling); ReasonOf(se) != ReasonRevoked {
+	if _, se, _ := shake(t, s.Config(UseRaft), dialling); ReasonOf(se) != ReasonRevoked {
 		t.Error("of an authority that was revoked:", se)
 	}
 	leaf.Certificate = append(leaf.Certificate, subCert.Raw, subCert.Raw, subCert.Raw, subCert.Raw)
-	if se, _, _ := shake(t, s.Config(UseRaft), &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{leaf}}); ReasonOf(se) != ReasonBad {
+	if _, se, _ := shake(t, s.Config(UseRaft), &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{leaf}}); ReasonOf(se) != ReasonBad {
 		t.Error("a long chain:", se)
 	}
 }

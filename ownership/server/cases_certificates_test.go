@@ -46,7 +46,7 @@ func heard(t *testing.T, addr string, cfg *tls.Config, say string) string {
 	}
 	b := make([]byte, 256)
 	n, err := conn.Read(b)
-	if e, ok := err.(net.Error); ok && e.Timeout() { //nolint:errorlint // as the connection says it
+	if e, ok := err.(net.Error); ok && e.Timeout() {
 		t.Errorf("%s neither answers nor ends the connection", addr)
 	}
 	if cfg == nil && n > 0 && b[0] == 0x15 {

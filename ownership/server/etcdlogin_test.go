@@ -93,7 +93,7 @@ func TestEtcdsClientsWithACredential(t *testing.T) {
 		if resp, err := cl.Get(ctx, "/pay/", clientv3.WithPrefix()); err != nil || resp.Count != int64(i+1) {
 			t.Errorf("%s: %v, %v", r.id, resp, err)
 		}
-		if _, err := cl.Get(ctx, "/", clientv3.WithPrefix()); err != rpctypes.ErrPermissionDenied { //nolint:errorlint // as etcd's clients compare
+		if _, err := cl.Get(ctx, "/", clientv3.WithPrefix()); err != rpctypes.ErrPermissionDenied {
 			t.Errorf("%s: all keys: %v", r.id, err)
 		}
 		other, err := clientv3.New(clientv3.Config{Endpoints: []string{addr}, TLS: boss, Logger: zap.NewNop()})
@@ -105,7 +105,7 @@ func TestEtcdsClientsWithACredential(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := cl.Revoke(ctx, mine.ID); err != rpctypes.ErrPermissionDenied { //nolint:errorlint // as etcd's clients compare
+		if _, err := cl.Revoke(ctx, mine.ID); err != rpctypes.ErrPermissionDenied {
 			t.Errorf("%s: revoke of the operator's lease: %v", r.id, err)
 		}
 		if ttl, err := cl.KeepAliveOnce(ctx, lease.ID); err != nil || ttl.TTL != 60 {
@@ -119,12 +119,12 @@ func TestEtcdsClientsWithACredential(t *testing.T) {
 		if err != nil || len(members.Members) != 3 || !strings.HasPrefix(members.Members[0].ClientURLs[0], "https://") {
 			t.Errorf("%s: members %v, %v", r.id, members, err)
 		}
-		if _, err := etcdUser(t, addr, a.Anonymous(), "pay", token[:len(token)-1]+"x"); err != rpctypes.ErrAuthFailed { //nolint:errorlint // as etcd's clients compare
+		if _, err := etcdUser(t, addr, a.Anonymous(), "pay", token[:len(token)-1]+"x"); err != rpctypes.ErrAuthFailed {
 			t.Errorf("%s: another password: %v", r.id, err)
 		}
 		if bare, err := etcdUser(t, addr, a.Anonymous(), "", ""); err != nil {
 			t.Error(err)
-		} else if _, err := bare.Get(ctx, key); err != rpctypes.ErrUserEmpty { //nolint:errorlint // as etcd's clients compare
+		} else if _, err := bare.Get(ctx, key); err != rpctypes.ErrUserEmpty {
 			t.Errorf("%s: without a user: %v", r.id, err)
 		}
 	}
@@ -142,7 +142,7 @@ func TestEtcdsClientsWithACredential(t *testing.T) {
 	c.revoke(boss, "pay")
 	eventually(t, 20*time.Second, "the revoked credential is of no use", func() bool {
 		_, err := cl.Get(ctx, "/pay/s1")
-		return err == rpctypes.ErrAuthFailed //nolint:errorlint // the client logs in again, in vain
+		return err == rpctypes.ErrAuthFailed // the client logs in again, in vain
 	})
 	for range watch { // it ends
 	}

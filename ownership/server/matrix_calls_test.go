@@ -362,7 +362,7 @@ func (f *filler) value(fd protoreflect.FieldDescriptor) (none protoreflect.Value
 	case protoreflect.BytesKind:
 		return protoreflect.ValueOfBytes([]byte("v"))
 	}
-	number := int64(0)
+	var number int64
 	switch {
 	case name == "heartbeat_ms":
 		number = 100

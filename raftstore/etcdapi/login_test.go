@@ -165,7 +165,7 @@ func TestLoginsAreRefusedInEtcdsWords(t *testing.T) {
 	c, d := loginCluster(t, 1)
 	s := c.leader(t)
 	for _, user := range []string{"a", "b", "nobody", "unheard of"} {
-		if _, err := loginClient(t, s, user, "wrong"); rpctypes.Error(err) != rpctypes.ErrAuthFailed { //nolint:errorlint // as clients compare
+		if _, err := loginClient(t, s, user, "wrong"); rpctypes.Error(err) != rpctypes.ErrAuthFailed {
 			t.Errorf("%s: %v", user, err)
 		}
 	}

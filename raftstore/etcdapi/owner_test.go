@@ -164,7 +164,7 @@ func TestSomeoneElsesLease(t *testing.T) {
 
 func wantDenied(t *testing.T, what string, err error) {
 	t.Helper()
-	if rpctypes.Error(err) != rpctypes.ErrPermissionDenied { //nolint:errorlint // as clients compare
+	if rpctypes.Error(err) != rpctypes.ErrPermissionDenied {
 		t.Errorf("%s: %v, want it denied", what, err)
 	}
 }

@@ -109,14 +109,14 @@ func TestDenialsAreEtcdsOwn(t *testing.T) {
 	if got, want := status.Convert(err), status.Convert(rpctypes.ErrGRPCPermissionDenied); got.Message() != want.Message() || got.Code() != want.Code() {
 		t.Errorf("%v, want %v", got, want)
 	}
-	if rpctypes.Error(err) != rpctypes.ErrPermissionDenied { //nolint:errorlint // as clients compare
+	if rpctypes.Error(err) != rpctypes.ErrPermissionDenied {
 		t.Errorf("%v is not etcd's to its client", err)
 	}
 	info := infoOf(t, err)
 	if info.Reason != "DENIED" || !strings.Contains(info.Metadata["what"], `/b/\xff`) || !strings.Contains(info.Metadata["caller"], "worker/a") {
 		t.Errorf("details %v", info)
 	}
-	if err := a.Authorize(context.Background(), access.Identity{}, pb.KV_Put_FullMethodName, &pb.PutRequest{}); rpctypes.Error(err) != rpctypes.ErrUserEmpty { //nolint:errorlint // as clients compare
+	if err := a.Authorize(context.Background(), access.Identity{}, pb.KV_Put_FullMethodName, &pb.PutRequest{}); rpctypes.Error(err) != rpctypes.ErrUserEmpty {
 		t.Errorf("nobody: %v", err)
 	}
 	// A message of another method's is no way around the check.

@@ -63,11 +63,11 @@ func TestEtcdsClientUnderstandsARefusedWatch(t *testing.T) {
 	ctx := as(testContext(t), "a")
 	refused := client.Watch(ctx, "/b/", clientv3.WithPrefix())
 	for m := range refused {
-		if m.Err() != rpctypes.ErrPermissionDenied { //nolint:errorlint // as clients compare
+		if m.Err() != rpctypes.ErrPermissionDenied {
 			t.Errorf("%v", m.Err())
 		}
 	}
-	if _, err := client.Put(ctx, "/b/k", "v"); err != rpctypes.ErrPermissionDenied { //nolint:errorlint // as clients compare
+	if _, err := client.Put(ctx, "/b/k", "v"); err != rpctypes.ErrPermissionDenied {
 		t.Errorf("%v", err)
 	}
 }

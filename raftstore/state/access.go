@@ -34,8 +34,8 @@ type SetKeyring struct {
 }
 
 // String tells nothing of the keys.
-func (c *SetKeyring) String() string {
-	return fmt.Sprintf("%d keys after version %d", len(c.Keys), c.Version)
+func (k *SetKeyring) String() string {
+	return fmt.Sprintf("%d keys after version %d", len(k.Keys), k.Version)
 }
 
 // Needs is the feature level from which on a command may be in the log. Who
