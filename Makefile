@@ -60,6 +60,7 @@ lint: ## gofmt, vet and golangci-lint (fetched as a Go module, pinned)
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "not gofmt-ed:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 	$(GO) vet ./...
 	$(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION) run
+	@set -e; for m in $(NESTED); do echo "in $$m:"; (cd $$m && $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION) run -c $(CURDIR)/.golangci.yml); done
 
 fuzz: ## each fuzz target for FUZZTIME
 	$(GO) run ./.ci/fuzz -fuzztime $(FUZZTIME)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 )
@@ -123,7 +124,7 @@ func checkSelectors(expr parser.Expr, known map[string]family, say sayer) {
 		chosen := false
 		for _, m := range v.LabelMatchers {
 			switch {
-			case m.Name == labels.MetricName:
+			case m.Name == model.MetricNameLabel:
 			case m.Name == "cluster":
 				chosen = m.Type == labels.MatchRegexp
 			case slices.Contains(targetLabels, m.Name):

@@ -133,7 +133,7 @@ func post(t *testing.T, url, body string, want int) (resp *http.Response) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if resp, err = http.DefaultClient.Do(req); err != nil {
+		if resp, err = http.DefaultClient.Do(req); err != nil { //nolint:bodyclose // the callers close it
 			t.Fatal(err)
 		}
 		if resp.StatusCode == http.StatusServiceUnavailable {

@@ -47,7 +47,7 @@ func differ(a, b *Side, x, y Answer, why error) error {
 
 // String shows an answer, cut when it is long.
 func (a Answer) String() string {
-	text := ""
+	var text string
 	if a.Err != nil {
 		text = fmt.Sprintf("%s: %q", a.Err.Code(), a.Err.Message())
 	} else {

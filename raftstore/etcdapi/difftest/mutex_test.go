@@ -141,12 +141,10 @@ func sessionLivesOnScenario(t *testing.T, addrs []string) {
 	// A watch that names no revision begins where its server is, here as with etcd,
 	// and that may be a follower which has the put still before it.
 	w := c.Watch(ctx, "orphan", clientv3.WithPrevKV(), clientv3.WithRev(put.Header.Revision+1))
-	for r := range w {
-		must(t, r.Err())
-		if e := r.Events[0]; e.Type != clientv3.EventTypeDelete || e.PrevKv == nil {
-			t.Errorf("the end of the orphan: %v", e)
-		}
-		break
+	end, open := <-w
+	must(t, end.Err())
+	if !open || end.Events[0].Type != clientv3.EventTypeDelete || end.Events[0].PrevKv == nil {
+		t.Errorf("the end of the orphan: %v", end)
 	}
 	r, err := c.Get(ctx, "kept")
 	must(t, err)
