@@ -54,7 +54,7 @@ func openFiles(c *Config, logger hclog.Logger, s *Store) (*files, error) {
 }
 
 func (f *files) open(c *Config, logger hclog.Logger, s *Store) (err error) {
-	if err := os.MkdirAll(f.path("log"), 0o700); err != nil {
+	if err := privateDirs(f.dir, logger); err != nil {
 		return fmt.Errorf("create data directory: %w", err)
 	}
 	if f.lock, err = lockDir(f.dir); err != nil {
@@ -85,6 +85,33 @@ func (f *files) open(c *Config, logger hclog.Logger, s *Store) (err error) {
 		return err
 	}
 	return f.verify(first, last)
+}
+
+// privateDirs makes the directories of log and snapshots for their owner alone.
+// What Raft's libraries write there everybody may read, and the data directory may
+// be somebody's who left it open: keys of gossip and users' values are in both.
+func privateDirs(dir string, logger hclog.Logger) error {
+	for _, name := range []string{"log", "snapshots"} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(path, privateMode); err != nil {
+			return err
+		}
+		if err := makePrivate(path); err != nil { // file systems without modes are no reason to stop
+			logger.Warn("others on this machine may be able to read the data", "path", path, "error", err)
+		}
+	}
+	return nil
+}
+
+const privateMode os.FileMode = 0o700
+
+// makePrivate takes a directory away from everybody but its owner.
+func makePrivate(path string) error {
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm()&0o077 == 0 {
+		return err
+	}
+	return os.Chmod(path, privateMode)
 }
 
 // bounds returns the first and last entry of the log; 0, 0 if it is empty.

@@ -101,7 +101,7 @@ func (c *Seed) write() (self Peer, err error) {
 	if err := writeSynced(mark, "a restore was interrupted\n"); err != nil {
 		return self, err
 	}
-	if err := os.Mkdir(filepath.Join(c.Dir, "log"), 0o700); err != nil {
+	if err := privateDirs(c.Dir, newLogAdapter(c.logger(), "raft")); err != nil {
 		return self, err
 	}
 	if _, err := identify(c.Dir, c.ServerID); err != nil {

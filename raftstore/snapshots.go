@@ -196,6 +196,9 @@ func bridge(from uint64, damaged []snapshotName, damage error, path string, firs
 func (f *files) setAside(damaged []snapshotName, logger hclog.Logger) error {
 	for _, n := range damaged {
 		from, to := filepath.Join(f.path("snapshots"), n.id), f.path("snapshot-"+n.id+".damaged")
+		if err := makePrivate(from); err != nil { // there it has no private directory above it
+			logger.Warn("others on this machine may be able to read the data", "path", to, "error", err)
+		}
 		if err := errors.Join(os.RemoveAll(to), os.Rename(from, to)); err != nil {
 			return &StorageError{Op: "set damaged snapshot aside", Path: from, Err: err}
 		}
