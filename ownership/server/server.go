@@ -65,6 +65,7 @@ type Server struct {
 
 	certificates  *pki.Store // nil: no TLS
 	shortWarnings shortWarnings
+	given         given
 
 	// adminListener is nil unless profiles are asked for.
 	grpcListener, httpListener, adminListener net.Listener
@@ -368,6 +369,7 @@ func (s *Server) lead(ctx context.Context, l *raftstore.Lead) error {
 	g.Go(func() error { return s.raiseFeatures(ctx, l) })
 	g.Go(func() error { return s.leadMembers(ctx) })
 	g.Go(func() error { return s.leadKeyring(ctx, l) })
+	g.Go(func() error { return s.leadCertified(ctx) })
 	defer s.planned.forget()
 	return g.Wait()
 }
