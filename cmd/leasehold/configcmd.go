@@ -126,7 +126,7 @@ func faultItems(faults []error) any {
 		if errors.As(err, &f) {
 			item = faultItem{f.key, f.from, f.value, f.problem}
 		}
-		item.Value, item.Problem = withoutSecrets(item.Value), withoutSecrets(item.Problem)
+		item.Key, item.Value, item.Problem = withoutSecrets(item.Key), withoutSecrets(item.Value), withoutSecrets(item.Problem)
 		items = append(items, item)
 	}
 	return map[string]any{"items": items}
@@ -199,7 +199,11 @@ func (c *configFlags) printJSON(e env) error {
 // valueOf is a value as JSON has it: numbers and lists are no texts.
 func valueOf(f *pflag.Flag) any {
 	if list, ok := f.Value.(pflag.SliceValue); ok {
-		return append([]string{}, list.GetSlice()...)
+		shown := []string{}
+		for _, item := range list.GetSlice() {
+			shown = append(shown, withoutSecrets(item))
+		}
+		return shown
 	}
 	switch f.Value.Type() {
 	case "bool", "int":
@@ -249,7 +253,7 @@ func yamlValue(f *pflag.Flag) (string, error) {
 	case ok:
 		n = yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
 		for _, item := range list.GetSlice() {
-			n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: item})
+			n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: withoutSecrets(item)})
 		}
 	case f.Value.Type() == "bool", f.Value.Type() == "int", f.Value.Type() == "uint64":
 		n.Tag = ""

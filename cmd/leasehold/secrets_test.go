@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -32,6 +34,10 @@ func TestWithoutSecrets(t *testing.T) {
 // where settings are shown.
 func TestWhatWasTypedIsNotRepeated(t *testing.T) {
 	const pem = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIHxHyAcPixbHPayCafgRyUn4\n-----END PRIVATE KEY-----"
+	misplaced := filepath.Join(t.TempDir(), "leasehold.yaml")
+	if err := os.WriteFile(misplaced, []byte(testToken+": true\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, x := range []struct {
 		code   int
 		secret string
@@ -41,6 +47,9 @@ func TestWhatWasTypedIsNotRepeated(t *testing.T) {
 		{exitUsage, pem, []string{"server", "--data-dir", t.TempDir(), "--tls-key-file", pem}},
 		{exitUsage, pem, []string{"config", "check", "--data-dir", t.TempDir(), "--tls-key-file", pem, "-o", "json"}},
 		{exitOK, pem, []string{"config", "print", "--tls-key-file", pem}},
+		{exitOK, testToken, []string{"config", "print", "--join", "10.0.0.1:7402," + testToken}},
+		{exitOK, testToken, []string{"config", "print", "--join", "10.0.0.1:7402," + testToken, "-o", "json"}},
+		{exitUsage, testToken, []string{"config", "check", "--config", misplaced, "-o", "json"}},
 	} {
 		var c cli
 		if code := c.run(t, x.args...); code != x.code {

@@ -53,7 +53,7 @@ func (e env) security() (*tls.Config, client.Credential, error) {
 // Package pki does so for keys.
 func (e env) warnOfSecrets() {
 	if err := checkPrivate(e.flags.security.Credential); err != nil {
-		fmt.Fprintf(e.stderr, "leasehold: warning: %v\n", err)
+		fmt.Fprintf(e.stderr, "leasehold: warning: %s\n", withoutSecrets(err.Error()))
 	}
 }
 

@@ -100,7 +100,7 @@ func hire(executable string, stdin io.Reader, stdout, stderr io.Writer, log *slo
 	}
 	h.cmd.Stdin, h.cmd.Stdout, h.cmd.Stderr = stdin, stdout, stderr
 	h.cmd.ExtraFiles = []*os.File{requests, reports}
-	h.cmd.Env = append(os.Environ(), KeeperEnv+"=1")
+	h.cmd.Env = append(inherited(os.Environ()), KeeperEnv+"=1")
 	h.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // ^C is for the sidecar
 	h.cmd.WaitDelay = time.Second
 	if err := h.cmd.Start(); err != nil {

@@ -2,6 +2,7 @@ package sidecar
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -69,13 +70,17 @@ func withEnv(base []string, set ...string) []string {
 // another one must not be taken for its own.
 var own = []string{envKeyspace, envPartitions, envPartition, envToken, envRange, envTTL, envTTLMs, envOwner, envSocket, childMark, envLockKey, envLockRevision, envSession}
 
+// secret is what none of our variables has on purpose: a credential, a private key,
+// a key of gossip.
+var secret = regexp.MustCompile(`lhc_|PRIVATE KEY|^\s*([A-Za-z0-9+/]{43}=|[A-Za-z0-9+/]{22}==)\s*$`)
+
 // inherited is what a command gets of a sidecar's environment. It may call the
 // servers as the sidecar does, for which it gets the names of files; a secret that
 // somebody has put into one of our variables by mistake goes no further.
 func inherited(base []string) []string {
 	return slices.DeleteFunc(without(base, own), func(v string) bool {
 		name, value, _ := strings.Cut(v, "=")
-		return strings.HasPrefix(name, "LEASEHOLD_") && (strings.Contains(value, "lhc_") || strings.Contains(value, "PRIVATE KEY"))
+		return strings.HasPrefix(name, "LEASEHOLD_") && secret.MatchString(value)
 	})
 }
 

@@ -70,8 +70,10 @@ func TestEnvironmentOfAnotherSidecarIsNotPassedOn(t *testing.T) {
 // somebody took for the place of a secret does not.
 func TestSecretsAreNotPassedOn(t *testing.T) {
 	got := inherited([]string{"PATH=/bin", "LEASEHOLD_CREDENTIAL_FILE=/run/token", "LEASEHOLD_CREDENTIAL=lhc_abcabcabcabc_x", "LEASEHOLD_TOKEN=7",
-		"LEASEHOLD_KEY=-----BEGIN PRIVATE KEY-----", "LEASEHOLD_TLS_KEY_FILE=/run/key.pem", "APP_TOKEN=lhc_its-own"})
-	if want := []string{"PATH=/bin", "LEASEHOLD_CREDENTIAL_FILE=/run/token", "LEASEHOLD_TLS_KEY_FILE=/run/key.pem", "APP_TOKEN=lhc_its-own"}; !slices.Equal(got, want) {
+		"LEASEHOLD_KEY=-----BEGIN PRIVATE KEY-----", "LEASEHOLD_TLS_KEY_FILE=/run/key.pem", "APP_TOKEN=lhc_its-own",
+		"LEASEHOLD_GOSSIP_KEY=kI3p0f7Qm2Xx9YbVn1LrTg8sWd4uZcEhJaKoP5iRt6w=", "LEASEHOLD_KEY16=kI3p0f7Qm2Xx9YbVn1LrTg==\n", "LEASEHOLD_ID=kI3p0f7Qm2Xx9YbVn1LrTg8sWd4uZcEhJaKoP5iRt6w"})
+	if want := []string{"PATH=/bin", "LEASEHOLD_CREDENTIAL_FILE=/run/token", "LEASEHOLD_TLS_KEY_FILE=/run/key.pem", "APP_TOKEN=lhc_its-own",
+		"LEASEHOLD_ID=kI3p0f7Qm2Xx9YbVn1LrTg8sWd4uZcEhJaKoP5iRt6w"}; !slices.Equal(got, want) {
 		t.Errorf("environment %v, want %v", got, want)
 	}
 }
