@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -65,6 +67,33 @@ func TestRevokedEndsWhatIsOpen(t *testing.T) {
 		if status.Code(err) != codes.Canceled {
 			t.Errorf("somebody else's ends with %v", err)
 		}
+	}
+}
+
+// What a browser has open over HTTP, which is no call, ends as well.
+func TestRevokedEndsWhatIsOpenOverHTTP(t *testing.T) {
+	w := newWorld(t)
+	token := w.credential(id1, "eve", access.Reader, time.Time{})
+	request := func() *http.Request {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/console/", http.NoBody)
+		r.Header.Set("Authorization", "Bearer "+token)
+		return r
+	}
+	entered, ended := make(chan struct{}), make(chan error, 1)
+	go w.auth.HTTP(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(entered)
+		within(r.Context(), 10*time.Second)
+		ended <- context.Cause(r.Context())
+	})).ServeHTTP(httptest.NewRecorder(), request())
+	<-entered
+	w.revoke(id1)
+	if err := <-ended; !errors.Is(err, errGone) {
+		t.Errorf("it ends with %v", err)
+	}
+	got := httptest.NewRecorder()
+	w.auth.HTTP(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it begins anew") })).ServeHTTP(got, request())
+	if got.Code != http.StatusUnauthorized {
+		t.Errorf("anew: %d", got.Code)
 	}
 }
 

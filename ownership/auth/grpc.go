@@ -92,13 +92,20 @@ func (a *Auth) begin(ctx context.Context, method string) (_ context.Context, c c
 	if err != nil {
 		return ctx, c, func() {}, err
 	}
-	ctx, done = a.calls.open(ctx, c.id)
-	if c.id.Source == access.Bearer && !a.valid(c.id) {
+	ctx, done, err = a.during(ctx, c.id)
+	return ctx, c, done, err
+}
+
+// during returns a context that ends when the identity's proof does. done must be
+// called when what it is for has ended.
+func (a *Auth) during(ctx context.Context, id access.Identity) (_ context.Context, done func(), err error) {
+	ctx, done = a.calls.open(ctx, id)
+	if id.Source == access.Bearer && !a.valid(id) {
 		// Taken back between the look at it and now: nobody else would notice.
 		done()
-		return ctx, c, func() {}, a.fail(errGone)
+		return ctx, func() {}, a.fail(errGone)
 	}
-	return ctx, c, done, nil
+	return ctx, done, nil
 }
 
 // entered counts what was denied, and reports whether a call has an entry in the

@@ -18,17 +18,23 @@ import (
 
 // HTTP finds out who sends a request and puts that into its context, with the
 // address it came from. It lets through what needs no proof, and what the identity
-// may see; calls go on to Unary and Stream, which ask the rules.
+// may see, for as long as the proof lasts; calls go on to Unary and Stream, which ask
+// the rules.
 func (a *Auth) HTTP(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := caller{from: r.RemoteAddr}
+		ctx, done := r.Context(), func() {}
 		var err error
 		if !nobodyAskedAt(r.URL.Path) || a.open() {
 			c.id, err = a.proveHTTP(r)
 			if err == nil {
 				err = a.authorizePath(c.id, r.URL.Path)
 			}
+			if err == nil {
+				ctx, done, err = a.during(ctx, c.id)
+			}
 		}
+		defer done()
 		if err != nil {
 			method := r.Method + " " + r.URL.Path
 			if a.entered(c, method, err) {
@@ -37,7 +43,7 @@ func (a *Auth) HTTP(next http.Handler) http.Handler {
 			refuse(w, err)
 			return
 		}
-		ctx := peer.NewContext(r.Context(), &peer.Peer{Addr: address(r.RemoteAddr)})
+		ctx = peer.NewContext(ctx, &peer.Peer{Addr: address(r.RemoteAddr)})
 		next.ServeHTTP(w, r.WithContext(access.NewContext(ctx, c.id)))
 	})
 }

@@ -327,6 +327,12 @@ func (s *Server) openKeys() (err error) {
 	}
 	s.etcd, err = etcdapi.New(etcdapi.Config{
 		Login: login, TLS: s.certificates != nil,
+		Unary: func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+			return s.auth.Unary(ctx, req, info, next)
+		},
+		Stream: func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+			return s.auth.Stream(srv, ss, info, next)
+		},
 		Store:    s.store,
 		ServerID: s.id, StoreID: s.store.Self().Store, Version: s.cfg.Version,
 		Address:         s.grpcAddrOf,

@@ -90,6 +90,11 @@ type Config struct {
 	// the status codes Unauthenticated and ResourceExhausted for who fails, and who
 	// fails too often. nil: nobody is asked who they are.
 	Login func(ctx context.Context, name, password string) (token string, err error)
+	// Unary and Stream are the interceptors before the calls that come as JSON over
+	// HTTP, whose context has the caller (access.FromContext). They must ask Authorize.
+	// nil: the table of permissions is asked, and nothing else is done.
+	Unary  grpc.UnaryServerInterceptor
+	Stream grpc.StreamServerInterceptor
 	// Metrics may be nil.
 	Metrics *metrics.Server
 	// Logger; nil: slog.Default().
@@ -107,6 +112,7 @@ func (c Config) withDefaults() (Config, error) {
 	need(c.Store != nil, "Store", "is required")
 	need(c.ServerID != "", "ServerID", "is required")
 	need(c.ElectionTimeout > 0, "ElectionTimeout", "is required")
+	need((c.Unary == nil) == (c.Stream == nil), "Unary and Stream", "want both or none")
 	need(c.MaxRequestBytes >= 0, "MaxRequestBytes", fmt.Sprintf("%d, want 0 (the default) or more", c.MaxRequestBytes))
 	need(c.QuotaBytes >= 0, "QuotaBytes", fmt.Sprintf("%d, want 0 (none) or more", c.QuotaBytes))
 	need(c.CompactAge >= 0, "CompactAge", fmt.Sprintf("%s, want 0s (never) or more", c.CompactAge))

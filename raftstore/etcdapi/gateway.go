@@ -34,7 +34,7 @@ const gatewayBuffer = 1 << 20
 func newGateway(a *API) (*gateway, error) {
 	g := &gateway{
 		listener: bufconn.Listen(gatewayBuffer),
-		server:   grpc.NewServer(append(a.ServerOptions(arrived), grpc.MaxRecvMsgSize(a.cfg.MaxRequestBytes+recvOverhead))...),
+		server:   grpc.NewServer(append(a.gatewayOptions(), grpc.MaxRecvMsgSize(a.cfg.MaxRequestBytes+recvOverhead))...),
 		mux:      runtime.NewServeMux(runtime.WithMarshalerOption(runtime.MIMEWildcard, etcdJSON())),
 	}
 	var err error

@@ -55,6 +55,29 @@ func arrived(ctx context.Context) context.Context {
 	return access.NewContext(ctx, access.Identity{})
 }
 
+// gatewayOptions are those of the inner server.
+func (a *API) gatewayOptions() []grpc.ServerOption {
+	if a.cfg.Unary == nil {
+		return a.ServerOptions(arrived)
+	}
+	return []grpc.ServerOption{
+		grpc.UnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+			return a.cfg.Unary(arrived(ctx), req, info, next)
+		}),
+		grpc.StreamInterceptor(func(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+			return a.cfg.Stream(srv, arrivedStream{s, arrived(s.Context())}, info, next)
+		}),
+	}
+}
+
+// arrivedStream is a stream by whom the gateway has named.
+type arrivedStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s arrivedStream) Context() context.Context { return s.ctx }
+
 // address is a net.Addr of a text.
 type address string
 
