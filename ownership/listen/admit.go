@@ -100,7 +100,7 @@ func (l *Listener) admit(raw net.Conn) *conn {
 
 // makeRoomLocked names the limit that a new connection would exceed, or finds one
 // that is to be closed to make room: one whose handshake has taken long, or else a
-// stranger's.
+// stranger's, or one of those with which an address crowds out others.
 func (l *Listener) makeRoomLocked(c *conn) (slow, stranger *conn, limit string) {
 	most := l.cfg.Limits
 	switch {
@@ -121,14 +121,58 @@ func (l *Listener) makeRoomLocked(c *conn) (slow, stranger *conn, limit string) 
 		if limit == "connections_per_address" && old.host != c.host {
 			continue
 		}
-		l.shakenLocked(old)
-		old.gaveWay = true
+		l.giveWayLocked(old)
 		return old, nil, ""
 	}
 	if old := l.strangerInTheWayLocked(c, limit); old != nil {
 		return nil, old, ""
 	}
+	if limit == "connections_per_address" {
+		return nil, nil, limit
+	}
+	if old := crowding(&l.shaking, c.host); old != nil {
+		l.giveWayLocked(old)
+		return old, nil, ""
+	}
+	if old := crowding(&l.strangers, c.host); old != nil && limit == "connections" {
+		l.knownLocked(old)
+		return nil, old, ""
+	}
 	return nil, nil, limit
+}
+
+func (l *Listener) giveWayLocked(c *conn) {
+	l.shakenLocked(c)
+	c.gaveWay = true
+}
+
+// Whoever begins anew as soon as a fair time has passed would have all places again
+// before anybody else comes. So an address that has many of the youngest connections
+// gives one up for an address that has few.
+const (
+	crowdLooked = 256 // connections, for each that finds no room
+	crowdLeast  = 4
+)
+
+// crowding finds, among connections of no proof, the youngest of the address that has
+// most of them, if that is far more than the newcomer's has.
+func crowding(all *list.List, newcomer string) *conn {
+	from := make(map[string]int)
+	for e, n := all.Back(), 0; e != nil && n < crowdLooked; e, n = e.Prev(), n+1 {
+		from[e.Value.(*conn).host]++
+	}
+	most := 0
+	for _, n := range from {
+		most = max(most, n)
+	}
+	if most < max(crowdLeast, 2*(from[newcomer]+1)) {
+		return nil
+	}
+	e := all.Back()
+	for from[e.Value.(*conn).host] != most {
+		e = e.Prev()
+	}
+	return e.Value.(*conn)
 }
 
 func (l *Listener) tooMany(limit, host string) error {

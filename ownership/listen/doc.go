@@ -9,6 +9,7 @@
 //   - What is above a limit is closed at once, and counted.
 //   - Handshakes have a deadline, and only so many are made at a time. When there is
 //     no room, the oldest gives way if it has had a fair time.
+//   - Of those who have proven nothing, one address does not keep out the others.
 //   - A stranger, who has shown no certificate and proven nothing, has two minutes and,
 //     over gRPC, 64 KiB, and gives way where there is no room for somebody else.
 //   - Close ends everything that has not come out of Accept, and waits for it.

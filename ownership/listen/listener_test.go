@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -104,6 +105,73 @@ func TestSlowHandshakeOfAnAddressGivesWay(t *testing.T) {
 			t.Error("the wrong one gave way")
 		}
 		_ = (<-f.accepted).Close()
+	})
+}
+
+// One address that takes all places again and again, each for less than a second,
+// keeps nobody else out: neither by handshakes that do not go on nor as a stranger.
+func TestOneAddressKeepsNobodyOut(t *testing.T) {
+	ca := newAuthority(t)
+	for limit, limits := range map[string]Limits{"handshakes": {Handshakes: 8}, "connections": {Connections: 8}} {
+		for _, stranger := range []bool{false, true} {
+			if stranger && limit == "handshakes" {
+				continue // its handshakes are done
+			}
+			synctest.Test(t, func(t *testing.T) {
+				f := start(t, Config{TLS: ca.server(), Limits: limits})
+				attack := func(port int) (open net.Conn) {
+					open = f.dial(fmt.Sprint("10.0.0.1:", port))
+					if stranger && shake(open, ca.client(0)) == nil {
+						c := <-f.accepted
+						t.Cleanup(func() { c.Close() })
+					}
+					return open
+				}
+				var crowd []net.Conn
+				for port := range 8 {
+					crowd = append(crowd, attack(port))
+				}
+				if !ended(attack(8)) {
+					t.Error("an address has more places than there are")
+				}
+				for i, from := range []string{"10.0.0.2:1", "10.0.0.3:1"} {
+					honest := f.dial(from)
+					if err := shake(honest, ca.client(7)); err != nil {
+						t.Fatalf("%s: no room for %s: %v", limit, from, err)
+					}
+					c := <-f.accepted
+					t.Cleanup(func() { c.Close() })
+					if limit == "handshakes" { // this one is done, and has no place any more
+						crowd[7] = attack(9 + i)
+					}
+					if ended(honest) {
+						t.Error("an honest one gave way")
+					}
+				}
+				left := slices.DeleteFunc(crowd, ended)
+				if want := map[string]int{"handshakes": 8, "connections": 6}[limit]; len(left) != want {
+					t.Errorf("%s: %d of the crowd are left, want %d", limit, len(left), want)
+				}
+			})
+		}
+	}
+}
+
+// Many addresses with a few connections each do not push each other out.
+func TestFewOfAnAddressAreNoCrowd(t *testing.T) {
+	ca := newAuthority(t)
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, Config{TLS: ca.server(), Limits: Limits{Handshakes: 6}})
+		var open []net.Conn
+		for port := range 6 {
+			open = append(open, f.dial(fmt.Sprintf("10.0.0.%d:%d", port/3, port)))
+		}
+		if !ended(f.dial("10.0.0.9:1")) {
+			t.Error("a seventh handshake is made")
+		}
+		if slices.ContainsFunc(open, ended) {
+			t.Error("one of three gave way")
+		}
 	})
 }
 
