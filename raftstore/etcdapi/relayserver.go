@@ -8,12 +8,14 @@ import (
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leasehold-dev/leasehold/raftstore/access"
 	"github.com/leasehold-dev/leasehold/raftstore/etcdapi/relaypb"
+	"github.com/leasehold-dev/leasehold/raftstore/state"
 )
 
 // relayServer takes the calls that followers hand on.
@@ -154,8 +156,9 @@ func (x *exchange) do(c *relaypb.Call) (out *relaypb.Answer) {
 }
 
 // caller puts into a call's context for whom the follower asks: it has found out, and
-// what it says is believed since only a server can have said it. What it asks for
-// nobody must be a question of its own.
+// what it says is believed since only a server can have said it, but for a credential
+// of whose end it may not have heard. What it asks for nobody must be a question of
+// its own.
 func (x *exchange) caller(ctx context.Context, c *relaypb.Call, row *call) (context.Context, error) {
 	id := access.Anybody()
 	switch {
@@ -164,12 +167,38 @@ func (x *exchange) caller(ctx context.Context, c *relaypb.Call, row *call) (cont
 		if id, err = access.Decode(c.Identity); err != nil {
 			return ctx, denied(id, row.name, "an identity that this release knows: "+err.Error())
 		}
+		if err = x.a.stillProven(ctx, id); err != nil {
+			return ctx, err
+		}
 	case x.from.Source != access.Open:
 		if id = (access.Identity{}); !row.own {
 			return ctx, denied(id, row.name, "an identity")
 		}
 	}
 	return access.NewContext(ctx, id), nil
+}
+
+// stillProven refuses a credential that was revoked or has run out. One that is not
+// known here may be new.
+func (a *API) stillProven(ctx context.Context, id access.Identity) error {
+	if id.Source != access.Bearer || !a.authEnabled() {
+		return nil
+	}
+	good := false
+	look := func(s *state.State) {
+		c, ok := s.Credential(id.Credential)
+		good = ok && !c.Expired(a.cfg.Wall())
+	}
+	if a.cfg.Store.View(look); good {
+		return nil
+	}
+	if err := a.cfg.Store.Read(ctx, look); err != nil {
+		return err
+	}
+	if !good {
+		return rpctypes.ErrGRPCInvalidAuthToken
+	}
+	return nil
 }
 
 // forwarded is what a server says of a caller to the leader.
