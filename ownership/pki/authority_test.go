@@ -102,7 +102,15 @@ func TestRevokeKeepsWhatIsThere(t *testing.T) {
 	if err != nil || len(lists) != 2 {
 		t.Fatal(lists, err)
 	}
-	if _, err := parseLists(file, []*x509.Certificate{a.Cert}); err == nil || !strings.Contains(err.Error(), "signed by no authority") {
+	// One left behind by a rotation is left out; alone it would be the wrong file.
+	if lists, err := parseLists(file, []*x509.Certificate{a.Cert}); err != nil || len(lists) != 1 || signerOf(lists[0], []*x509.Certificate{a.Cert}) == nil {
+		t.Error("beside a list of a stranger:", lists, err)
+	}
+	alone, _, err := other.Revoke(nil, nil, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := parseLists(alone, []*x509.Certificate{a.Cert}); err == nil || !strings.Contains(err.Error(), "signed by no authority") {
 		t.Error("a list of a stranger:", err)
 	}
 	if _, _, err := a.Revoke([]byte("-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n"), nil, time.Hour); err == nil {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -84,29 +85,38 @@ func parseCertificates(data []byte) ([]*x509.Certificate, error) {
 	return certs, nil
 }
 
-// parseLists reads all lists of revocations of a PEM file, which each must be
-// signed by one of the authorities.
+// parseLists reads the lists of revocations of a PEM file that authorities have
+// signed. Those under the names of others are left out, as a rotation leaves them
+// behind: but a file of nothing else is an error.
 func parseLists(data []byte, authorities []*x509.Certificate) ([]*x509.RevocationList, error) {
 	var lists []*x509.RevocationList
-	for _, b := range blocks(data, "X509 CRL") {
+	var foreign error
+	for i, b := range blocks(data, "X509 CRL") {
 		l, err := x509.ParseRevocationList(b)
 		if err != nil {
-			return nil, fmt.Errorf("list %d: %w", len(lists)+1, err)
+			return nil, fmt.Errorf("list %d: %w", i+1, err)
 		}
 		if signerOf(l, authorities) == nil {
-			return nil, fmt.Errorf("list %d of %q: signed by no authority of the CA file", len(lists)+1, clip(l.Issuer.String()))
+			foreign = fmt.Errorf("list %d of %q: signed by no authority of the CA file", i+1, clip(l.Issuer.String()))
+			if slices.ContainsFunc(authorities, func(a *x509.Certificate) bool { return bytes.Equal(a.RawSubject, l.RawIssuer) }) {
+				return nil, foreign // it is damaged, or not who it says
+			}
+			continue
 		}
 		for _, ext := range l.Extensions {
 			if ext.Critical { // such as of a list that is only a part
-				return nil, fmt.Errorf("list %d of %q: extension %v is critical and not understood", len(lists)+1, clip(l.Issuer.String()), ext.Id)
+				return nil, fmt.Errorf("list %d of %q: extension %v is critical and not understood", i+1, clip(l.Issuer.String()), ext.Id)
 			}
 		}
 		lists = append(lists, l)
 	}
-	if len(lists) == 0 {
-		return nil, errors.New("no PEM block X509 CRL in it")
+	switch {
+	case len(lists) > 0:
+		return lists, nil
+	case foreign != nil:
+		return nil, foreign
 	}
-	return lists, nil
+	return nil, errors.New("no PEM block X509 CRL in it")
 }
 
 func signerOf(l *x509.RevocationList, authorities []*x509.Certificate) *x509.Certificate {
@@ -193,6 +203,8 @@ func loadTrust(f Files, now time.Time) (*trust, error) {
 	if t.lists, err = parseLists(data, all); err != nil {
 		return nil, fmt.Errorf("%s: %w", f.CRL, err)
 	}
+	// Nobody renews the list of an authority that has run out, nor has to.
+	t.lists = slices.DeleteFunc(t.lists, func(l *x509.RevocationList) bool { return signerOf(l, t.authorities) == nil })
 	for _, l := range t.lists {
 		for _, e := range l.RevokedCertificateEntries {
 			t.revoked[revokedKey(l.RawIssuer, fmt.Sprintf("%x", e.SerialNumber))] = true

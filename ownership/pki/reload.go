@@ -184,6 +184,8 @@ func (s *Store) nag(m *material, now time.Time) {
 	if m.pair != nil {
 		if err := checkTime(m.pair.Leaf, now); err != nil {
 			errs = append(errs, s.ownFault(err))
+		} else if err := s.checkOwn(m, now); err != nil { // an authority has run out
+			errs = append(errs, err)
 		}
 		if m.trust.isRevoked(m.pair.Leaf) {
 			errs = append(errs, s.ownFault(refuse(m.pair.Leaf, ReasonRevoked, "its authority has revoked it")))

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -172,7 +173,12 @@ func (s *Store) checkOwn(m *material, now time.Time) error {
 		certs = append(certs, c)
 	}
 	if _, err := m.trust.chains(certs, d.usage, now); err != nil {
-		return s.ownFault(classify(m.pair.Leaf, err, d, now))
+		err = s.ownFault(classify(m.pair.Leaf, err, d, now))
+		var e *Error
+		if errors.As(err, &e) && slices.ContainsFunc(m.trust.authorities, func(a *x509.Certificate) bool { return Serial(a) == e.Serial }) {
+			e.File = s.files.CA // it is the authority that has run out
+		}
+		return err
 	}
 	_, err := admit(m.pair.Leaf, d)
 	return s.ownFault(err)
