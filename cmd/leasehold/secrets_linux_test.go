@@ -6,15 +6,18 @@ import (
 	"crypto/tls"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -121,7 +124,7 @@ func (p *planted) processes() {
 func (p *planted) mistakes(f *fortress, token, gossipKey string, worker pki.Files) {
 	p.t.Helper()
 	ca := map[string]string{"LEASEHOLD_SERVER": f.Addrs(), "LEASEHOLD_TLS_CA_FILE": f.security.CA()}
-	keyText := p.file("the worker's key", worker.Key)
+	keyText := p.file("a worker's key", worker.Key)
 	for i, x := range []struct {
 		env  map[string]string
 		args []string
@@ -205,6 +208,46 @@ func (p *planted) requests(f *fortress, token string) {
 	p.look("a token in a path", send(cfg, "GET", "/leasehold.v1.ClusterService/"+token[:8], ""))
 }
 
+// authority makes one as people do, and plants its key.
+func (p *planted) authority() {
+	p.t.Helper()
+	dir := filepath.Join(p.t.TempDir(), "pki")
+	said := ""
+	for _, args := range [][]string{{"tls", "ca", "create", "--dir", dir}, {"tls", "issue", "--dir", dir, "--role", "worker", "w1", "-o", "json"}, {"tls", "revoke", "--dir", dir, "--yes", filepath.Join(dir, "w1.pem")}} {
+		var c cli
+		if code := c.run(p.t, args...); code != exitOK {
+			p.t.Fatalf("%v: exit code %d\n%s", args, code, c.stderr.String())
+		}
+		said += c.stdout.String() + c.stderr.String()
+	}
+	p.file("the authority's key", filepath.Join(dir, "ca-key.pem"))
+	p.file("a key that was issued", filepath.Join(dir, "w1-key.pem"))
+	p.look("what is said of the authority", said)
+}
+
+// drawn draws a gossip key, plants it and has everybody encrypt with it.
+func (p *planted) drawn(f *fortress) {
+	p.t.Helper()
+	out, said := f.want(exitOK, "gossip", "keyring", "add", "-o", "json")
+	p.look("gossip keyring add", out+said)
+	// Until the workers have been told of it as well.
+	f.want(exitOK, "gossip", "keyring", "status", "--wait", "--timeout", "60s")
+	var key string
+	waitFor(p.t, "a server to keep the key that was drawn", func() bool {
+		text, err := os.ReadFile(filepath.Join(f.data(f.Servers()[0]), "gossip-keyring"))
+		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+		key = lines[len(lines)-1]
+		return err == nil && len(lines) == 4 && len(p.find(lines[2])) == 1 && len(p.find(key)) == 0 && len(key) == 44
+	})
+	p.plant("a gossip key that was drawn", key)
+	var keyring struct{ Keys []struct{ Digest string } }
+	if err := json.Unmarshal([]byte(out), &keyring); err != nil || len(keyring.Keys) != 2 {
+		p.t.Fatalf("%v\n%s", err, out)
+	}
+	out, said = f.want(exitOK, "gossip", "keyring", "use", keyring.Keys[1].Digest)
+	p.look("gossip keyring use", out+said)
+}
+
 // A cluster with certificates at debug level, a worker with one and a worker with a
 // credential: whatever it writes, shows, says about mistakes, or passes on to
 // processes, its secrets are in none of that.
@@ -214,6 +257,7 @@ func TestPlantedSecretsAreSeenNowhere(t *testing.T) {
 	gossipKey := p.file("the gossip key", filepath.Join(f.dir, "pki", "gossip.key"))
 	p.file("a server's key", filepath.Join(f.dir, "pki", "server-s1-key.pem"))
 	p.file("the operator's key", f.operator.Key)
+	p.authority()
 
 	f.want(exitOK, "keyspace", "create", "jobs", "--partitions", "2", "--ttl", "4s", "--initial-delay", "0s")
 	file := filepath.Join(f.dir, "batch.token")
@@ -226,32 +270,51 @@ func TestPlantedSecretsAreSeenNowhere(t *testing.T) {
 
 	work := `touch "` + f.dir + `/at-$LEASEHOLD_OWNER.$LEASEHOLD_PARTITION"; exec sleep 300`
 	w1 := f.issue(access.Worker, "w1")
-	first := f.sidecar("w1", work, append(certificate(w1), "LEASEHOLD_LOG_LEVEL=debug")...)
+	p.file("a worker's key", w1.Key)
+	first := f.sidecar("w1", work, append(certificate(w1), "LEASEHOLD_LOG_LEVEL=debug", "LEASEHOLD_METRICS_ADDR=127.0.0.1:0")...)
 	second := f.sidecar("w2", work, "LEASEHOLD_CREDENTIAL_FILE="+file, "LEASEHOLD_LOG_LEVEL=debug")
+	third := startProgramEnv(t, []string{"LEASEHOLD_SERVER=" + f.Addrs(), "LEASEHOLD_TLS_CA_FILE=" + f.security.CA(), "LEASEHOLD_CREDENTIAL_FILE=" + file, "LEASEHOLD_LOG_LEVEL=debug"},
+		"lock", "/batch/job", "--", "sh", "-c", `touch "`+f.dir+`/at-lock.1"; exec sleep 300`)
 	f.owns("w1", 1)
 	f.owns("w2", 1)
+	f.owns("lock", 1)
 	p.processes()
 
 	p.mistakes(f, token, gossipKey, w1)
 	p.requests(f, token)
-	out, said := f.want(exitOK, "gossip", "keyring", "add")
-	p.look("gossip keyring add", out+said)
+	p.drawn(f)
+	backup := filepath.Join(f.dir, "backup")
+	f.want(exitOK, "backup", "save", backup)
 	for _, args := range [][]string{
 		{"credential", "ls", "-o", "json"}, {"gossip", "keyring", "status", "-o", "json"}, {"status", "-o", "json"}, {"workers", "ls", "-o", "json"},
-		{"events", "-o", "json"}, {"doctor"},
+		{"events", "-o", "json"}, {"doctor"}, {"doctor", "-o", "json"}, {"kv", "get", "/", "--prefix", "-o", "json"},
+		{"backup", "inspect", backup, "-o", "json"}, {"backup", "verify", backup, "-o", "json"}, {"__complete", "credential", "revoke", ""}, {"__complete", "gossip", "keyring", "remove", ""},
+		{"config", "print", "--gossip-key-file", filepath.Join(f.dir, "pki", "gossip.key"), "--tls-key-file", f.operator.Key, "--tls-cert-file", f.operator.Cert, "--tls-ca-file", f.operator.CA},
+		{"tls", "inspect", f.operator.Cert, "-o", "json"}, {"audit", "verify", filepath.Join(f.dir, f.Servers()[0].ID, "audit.log")},
 	} {
 		c := (&cli{env: map[string]string{"LEASEHOLD_SERVER": f.Addrs()}}).with(f.operator)
 		c.run(t, args...) // doctor may find something
 		p.look(strings.Join(args, " "), c.stdout.String()+c.stderr.String())
 	}
 	archive := filepath.Join(f.dir, "debug.tar.gz")
-	f.want(exitOK, "debug", "--duration", "0s", "-O", archive)
+	f.want(exitOK, "debug", "--duration", "1s", "--profile", "-O", archive)
 	for name, content := range unpack(t, archive) {
 		p.look("the debug archive's "+name, content)
 	}
+	p.look("a worker's metrics", strings.Join(scrape(t, regexp.MustCompile(`http://127\.0\.0\.1:\d+/metrics`).FindString(first.stderr.String())), "\n"))
 	first.stop(t)
-	second.stop(t)
-	p.look("what workers write", first.stderr.String()+second.stderr.String())
+	// These end with all that the runtime can tell.
+	second.cmd.Process.Signal(syscall.SIGQUIT)
+	third.cmd.Process.Signal(syscall.SIGQUIT)
+	if code := second.code() + third.code(); code != 4 || !strings.Contains(second.stderr.String(), "goroutine 1") {
+		t.Errorf("after SIGQUIT: codes that make %d, want 2 and 2", code)
+	}
+	p.look("what workers write", first.stderr.String()+second.stderr.String()+third.stderr.String())
+	last := f.Servers()[1]
+	if err := last.Process().Signal(syscall.SIGQUIT); err != nil {
+		t.Fatal(err)
+	}
+	<-last.Process().Done()
 	for _, s := range f.Servers() {
 		log, err := os.ReadFile(filepath.Join(f.dir, s.ID+".log"))
 		if err != nil || !bytes.Contains(log, []byte("DEBUG")) {
@@ -264,12 +327,12 @@ func TestPlantedSecretsAreSeenNowhere(t *testing.T) {
 		}
 		p.look("the audit logs", string(audit))
 	}
-	for place, least := range map[string]int{"the environ of processes": 1000, "the audit logs": 1000, "GET /metrics": 10_000, "GET /ui/feed": 200, "what workers write": 500} {
+	for place, least := range map[string]int{"the environ of processes": 1000, "the audit logs": 1000, "GET /metrics": 10_000, "GET /ui/feed": 200, "what workers write": 10_000, "a worker's metrics": 1000, "what is said of the authority": 100} {
 		if p.places[place] < least {
 			t.Errorf("%s has %d bytes: something was not looked at", place, p.places[place])
 		}
 	}
-	if len(p.places) < 50 || len(p.secrets) < 7 {
+	if len(p.places) < 85 || len(p.secrets) < 10 {
 		t.Errorf("looked for %d secrets in %d places only", len(p.secrets), len(p.places))
 	}
 }
