@@ -14,8 +14,9 @@ import (
 	"github.com/leasehold-dev/leasehold/raftstore/access"
 )
 
-// FuzzPresented shows any Authorization to HTTP and to gRPC. Nobody is somebody
-// without the token of a credential, and no answer repeats what was shown.
+// FuzzPresented shows any Authorization to HTTP, at any path, and to gRPC, and logs in
+// with any name and password as etcd's clients do. Nobody is somebody without the
+// token of a credential, and no answer repeats what was shown.
 func FuzzPresented(f *testing.F) {
 	w := newWorld(f)
 	token := w.credential("abc123abc123", "batch", access.Worker, time.Time{})
@@ -29,7 +30,10 @@ func FuzzPresented(f *testing.F) {
 	} {
 		f.Add(v, "")
 		f.Add("", v)
+		f.Add(v, "batch")
+		f.Add(v, "v3/kv/range")
 	}
+	f.Add(token[len("lhc_abc123abc123_"):], "batch")
 	handler := w.auth.HTTP(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	f.Fuzz(func(t *testing.T, authorization, key string) {
 		knows := strings.Contains(authorization, token) || strings.Contains(key, token)
@@ -48,6 +52,20 @@ func FuzzPresented(f *testing.F) {
 		}
 		if len(authorization) > 12 && strings.Contains(got.Body.String(), authorization) {
 			t.Fatalf("the answer has what was shown: %s", got.Body)
+		}
+		r = httptest.NewRequest("POST", "/", nil)
+		r.URL.Path = "/" + key
+		r.Header["Authorization"] = []string{authorization}
+		got = httptest.NewRecorder()
+		if handler.ServeHTTP(got, r); !knows && got.Code < 400 && !nobodyAskedAt(r.URL.Path) {
+			t.Fatalf("nobody is let through to %q", r.URL.Path)
+		}
+		given, err := w.auth.Login(t.Context(), key, authorization, "127.0.0.1:1")
+		if err == nil && (given != token || !strings.Contains(authorization, token[len("lhc_abc123abc123_"):])) {
+			t.Fatalf("%q logs in with %q", key, authorization)
+		}
+		if err != nil && len(authorization) > 12 && strings.Contains(err.Error(), authorization) {
+			t.Fatalf("the answer to a login has what was shown: %v", err)
 		}
 		ctx := metadata.NewIncomingContext(context.Background(), metadata.MD{authorizationKey: {authorization}, tokenKey: {key}})
 		who, err := w.auth.Identify(ctx)

@@ -61,6 +61,7 @@ func FuzzHTTP(f *testing.F) {
 		{"POST", "/v3/kv/range", "application/json", "Grpc-Metadata-Token", "x", `{"key":"YQ==","range_end":"AA=="}`},
 		{"POST", "/v3/kv/txn", "application/json", "Authorization", "x", `{"compare":[{"key":"YQ==","result":"EQUAL","target":"VERSION"}],"success":[{"requestPut":{"key":"YQ==","value":"YQ=="}}]}`},
 		{"POST", "/v3/watch", "application/json", "", "", `{"create_request":{"key":"YQ=="}}`},
+		{"POST", "/v3/auth/authenticate", "application/json", "", "", `{"name":"batch","password":"lhc_abc123abc123_AAAA"}`},
 		{"POST", "/v3/lease/grant", "application/json", "", "", `{"TTL":"5"}`},
 	} {
 		f.Add(r.method, r.target, r.kind, r.header, r.value, r.body)
