@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -234,6 +235,32 @@ func TestTheLimiterIsBounded(t *testing.T) {
 	for from, want := range map[string]string{"192.0.2.7:5": "192.0.2.7", "[2001:db8::1]:5": "2001:db8::/64", "[::ffff:192.0.2.7]:5": "192.0.2.7", "pipe": ""} {
 		if got := network(from); got != want {
 			t.Errorf("network(%s) = %q, want %q", from, got, want)
+		}
+	}
+}
+
+// Names and tokens come out of headers and messages of up to 64 KiB: of what strangers
+// have sent nothing more is kept than what is counted by.
+func TestTheLimiterKeepsNothingOfRequests(t *testing.T) {
+	size := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	for what, cut := range map[string]func(string) string{
+		"names that are too long":          func(s string) string { return s },
+		"names beside a long password":     func(s string) string { return s[:12] },
+		"names as long as names can be":    func(s string) string { return s[:maxWho] },
+		"names that are a little too long": func(s string) string { return s[:maxWho+1] },
+	} {
+		l := newLimiter(time.Now)
+		before := size()
+		for i := range maxFailing {
+			l.allow(cut(fmt.Sprintf("%012d", i)+strings.Repeat("x", 16<<10)), "192.0.2.7:1")
+		}
+		if kept := size() - before; kept > 8<<20 || len(l.byWhom) != maxFailing {
+			t.Errorf("%s: %d MiB are kept of %d failures, want 1", what, kept>>20, len(l.byWhom))
 		}
 	}
 }

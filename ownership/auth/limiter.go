@@ -3,6 +3,7 @@ package auth
 import (
 	"container/list"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
@@ -50,6 +51,7 @@ func (l *limiter) allow(who, from string) bool {
 	if ok {
 		l.recent.MoveToFront(e)
 	} else {
+		of.who = strings.Clone(who) // it is a part of a request, which would stay as well
 		if l.recent.Len() >= maxFailing {
 			oldest := l.recent.Back()
 			delete(l.byWhom, l.recent.Remove(oldest).(*failures).of)
