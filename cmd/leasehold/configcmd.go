@@ -68,7 +68,8 @@ func newConfigCheckCommand(e env) *cobra.Command {
 		Short: "Check the settings of a server without starting it",
 		Long: `Read flags, environment and file as server does, with the same flags, and name
 everything that is wrong, with the place where it was set. The data directory
-and the gossip key file are looked at too, so run it as the server's user.
+and the files of keys and certificates are looked at too, so run it as the
+server's user.
 Nothing is started, created or locked: a running server does not notice.
 
 It ends with 0 when server would start with these settings, else with 2.`,

@@ -10,6 +10,10 @@ import (
 
 	"go.yaml.in/yaml/v3"
 	"pgregory.net/rapid"
+
+	"github.com/leasehold-dev/leasehold/ownership/pki"
+	"github.com/leasehold-dev/leasehold/ownership/pki/pkitest"
+	"github.com/leasehold-dev/leasehold/raftstore/access"
 )
 
 func TestConfigCheckTellsWhereSettingsComeFrom(t *testing.T) {
@@ -141,6 +145,44 @@ func TestConfigCheckLooksAround(t *testing.T) {
 	}
 	if entries, err := os.ReadDir(owned); err != nil || len(entries) != 1 {
 		t.Errorf("the check left %v in the directory (%v)", entries, err)
+	}
+}
+
+// A certificate with which server would not start is a fault, and so is a key that
+// everybody on the machine can read.
+func TestConfigCheckReadsCertificates(t *testing.T) {
+	a, other := pkitest.New(t), pkitest.NewFor(t, "other")
+	s1, s2, alice := a.Server("s1"), a.Server("s2"), a.Operator("alice")
+	expired, foreign := a.Expired(pki.Name{Cluster: pkitest.Cluster, Role: access.Server, Name: "s1"}), other.Server("s1")
+	loose := a.Server("s1")
+	if err := os.Chmod(loose.Key, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		tls  pki.Files
+		want []string // none: good
+	}{
+		{"good", s1, nil},
+		{"of another server", s2, []string{"--tls-cert-file", `of server "s2"`, `is server "s1"`}},
+		{"of an operator", alice, []string{"--tls-cert-file", alice.Cert, "operator"}},
+		{"expired", expired, []string{"--tls-cert-file", expired.Cert, "expired"}},
+		{"of another authority", pki.Files{Cert: foreign.Cert, Key: foreign.Key, CA: s1.CA}, []string{"--tls-cert-file", foreign.Cert}},
+		{"with another's key", pki.Files{Cert: s1.Cert, Key: s2.Key, CA: s1.CA}, []string{s2.Key, "is not the key of"}},
+		{"key that is not there", pki.Files{Cert: s1.Cert, Key: s1.Key + ".gone", CA: s1.CA}, []string{s1.Key + ".gone", "no such file"}},
+		{"key for everybody", loose, []string{"--tls-key-file", loose.Key, "chmod o-rwx"}},
+	} {
+		code := exitOK
+		if len(c.want) > 0 {
+			code = exitUsage
+		}
+		_, errOut := (&cli{}).want(t, code, "config", "check", "--data-dir", t.TempDir(), "--id", "s1",
+			"--tls-cert-file", c.tls.Cert, "--tls-key-file", c.tls.Key, "--tls-ca-file", c.tls.CA)
+		for _, want := range c.want {
+			if !strings.Contains(errOut, want) {
+				t.Errorf("%s: does not say %q:\n%s", c.name, want, errOut)
+			}
+		}
 	}
 }
 

@@ -14,7 +14,8 @@ import (
 
 // What can be seen of a server's surroundings without starting it.
 
-// lookAround looks at the directory, the key file and, if asked, the ports.
+// lookAround looks at the directory, the files of keys and certificates and, if
+// asked, the ports.
 func (c *configFlags) lookAround(cfg server.Config, bind bool) []error {
 	var faults []error
 	add := func(flag, value, problem string) {
@@ -28,8 +29,15 @@ func (c *configFlags) lookAround(cfg server.Config, bind bool) []error {
 			add("id", cfg.ID, fmt.Sprintf("the data directory %s belongs to server %q: leave --id out, or give the directory that is this server's", cfg.DataDir, stored))
 		}
 	}
-	if err := checkPrivate(c.gossipKeyFile); err != nil {
-		add("gossip-key-file", "", err.Error())
+	for _, f := range []struct{ flag, file string }{{"gossip-key-file", c.gossipKeyFile}, {"tls-key-file", cfg.TLS.Key}} {
+		if err := checkPrivate(f.file); err != nil {
+			add(f.flag, "", err.Error())
+		}
+	}
+	if t := cfg.TLS; t.Cert != "" && t.Key != "" && t.CA != "" {
+		if err := cfg.CheckCertificates(); err != nil {
+			add("tls-cert-file", "", err.Error())
+		}
 	}
 	if bind {
 		for _, l := range listeners(cfg) {

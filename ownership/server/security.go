@@ -16,6 +16,7 @@ import (
 
 	"github.com/leasehold-dev/leasehold/ownership/listen"
 	"github.com/leasehold-dev/leasehold/ownership/pki"
+	"github.com/leasehold-dev/leasehold/raftstore"
 	"github.com/leasehold-dev/leasehold/raftstore/access"
 )
 
@@ -95,29 +96,41 @@ func (c *Config) checkSecurity(refuse func(flag, value, limit string)) {
 	}
 }
 
-// openCertificates reads the TLS files. The certificate must be that of the server
-// whose id is id.
-func (s *Server) openCertificates() (err error) {
-	if !s.cfg.secure() {
+// CheckCertificates reads the TLS files as New does, and says why New would refuse
+// them. It changes nothing and tells no log.
+func (c *Config) CheckCertificates() error {
+	if !c.secure() {
 		return nil
 	}
-	if s.certificates, err = pki.Open(s.cfg.TLS, s.cfg.GossipLabel, s.log); err != nil {
-		return fmt.Errorf("open TLS files: %w", err)
+	id, err := c.id(raftstore.StoredID(c.DataDir))
+	if err != nil {
+		return err
 	}
-	for _, c := range s.certificates.Certificates() {
-		if c.Use != "server" {
+	_, err = c.openCertificates(id, slog.New(slog.DiscardHandler))
+	return err
+}
+
+// openCertificates reads the TLS files. The certificate must be that of the server
+// whose id is id.
+func (c *Config) openCertificates(id string, log *slog.Logger) (*pki.Store, error) {
+	store, err := pki.Open(c.TLS, c.GossipLabel, log)
+	if err != nil {
+		return nil, err
+	}
+	for _, own := range store.Certificates() {
+		if own.Use != "server" {
 			continue
 		}
-		name, err := pki.ParseName(c.Subject)
+		name, err := pki.ParseName(own.Subject)
 		if err != nil {
-			return fmt.Errorf("open TLS files: %s: %w", c.File, err)
+			return nil, fmt.Errorf("%s: %w", own.File, err)
 		}
-		if name.Name != s.id {
-			return fmt.Errorf("open TLS files: %s is the certificate of server %q, and this is server %q: set --id, or issue another with leasehold tls issue --role server %s",
-				c.File, name.Name, s.id, s.id)
+		if name.Name != id {
+			return nil, fmt.Errorf("%s is the certificate of server %q, and this is server %q: set --id, or issue another with leasehold tls issue --role server %s",
+				own.File, name.Name, id, id)
 		}
 	}
-	return nil
+	return store, nil
 }
 
 // ReloadCertificates reads the TLS files anew. Files with a fault change nothing.

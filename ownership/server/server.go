@@ -159,8 +159,10 @@ func New(cfg Config) (_ *Server, err error) {
 	if s.id, err = cfg.id(raftstore.StoredID(cfg.DataDir)); err != nil {
 		return nil, err
 	}
-	if err := s.openCertificates(); err != nil {
-		return nil, err
+	if cfg.secure() {
+		if s.certificates, err = cfg.openCertificates(s.id, s.log); err != nil {
+			return nil, fmt.Errorf("open TLS files: %w", err)
+		}
 	}
 	s.grpcListener = s.guard("grpc", s.grpcListener, pki.UseAPI)
 	s.httpListener = s.guard("http", s.httpListener, pki.UseHTTP)
