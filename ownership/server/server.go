@@ -422,7 +422,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	if s.adminListener != nil {
 		floors = append(floors, floor{name: "admin", run: func(ctx context.Context) error {
-			return serveHTTP(ctx, newAdmin(), s.adminListener)
+			return serveHTTP(ctx, newAdmin(s.log), s.adminListener)
 		}})
 	}
 	err := runFloors(ctx, s.log, s.cfg.ShutdownTimeout, floors)
