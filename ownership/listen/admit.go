@@ -2,6 +2,7 @@ package listen
 
 import (
 	"container/list"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"net/netip"
@@ -21,8 +22,8 @@ type conn struct {
 	// Under the listener's lock.
 	handshake *list.Element // in shaking; nil: done
 	began     time.Time
-	gaveWay   bool     // to another one, before the handshake was done
-	serials   []string // of the certificates that the peer has shown
+	gaveWay   bool                // to another one, before the handshake was done
+	certs     []*x509.Certificate // that the peer has shown
 	expiry    *time.Timer
 	strange   *list.Element // in strangers; nil: it is not a stranger's
 	since     time.Time     // it is a stranger's
@@ -61,7 +62,9 @@ func (l *Listener) shakenLocked(c *conn) {
 	}
 }
 
-func (c *conn) shown(serial string) bool { return slices.Contains(c.serials, serial) }
+func (c *conn) shown(serial string) bool {
+	return slices.ContainsFunc(c.certs, func(cert *x509.Certificate) bool { return fmt.Sprintf("%x", cert.SerialNumber) == serial })
+}
 
 // admit counts a connection in, or closes it and returns nil.
 func (l *Listener) admit(raw net.Conn) *conn {

@@ -49,9 +49,9 @@ type Config struct {
 	Name string
 	// TLS makes the handshakes; nil: connections are plain.
 	TLS *tls.Config
-	// Verify looks once more at the certificate of a peer, when Revoked would find
-	// the connection: it may have been revoked during the handshake. May be nil.
-	Verify func(*x509.Certificate) error
+	// Verify looks once more at the certificates of a peer, when Cut and Recheck find
+	// the connection: they may have been revoked during the handshake. May be nil.
+	Verify func([]*x509.Certificate) error
 	// EndExpired ends a connection when the certificate that its peer has shown runs
 	// out: who has a newer one shows it on the next.
 	EndExpired bool

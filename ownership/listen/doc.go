@@ -12,6 +12,8 @@
 //   - Of those who have proven nothing, one address does not keep out the others.
 //   - A stranger, who has shown no certificate and proven nothing, has two minutes and,
 //     over gRPC, 64 KiB, and gives way where there is no room for somebody else.
+//   - Cut and Recheck end the connections of those who are let in no more, also when
+//     their handshake is just being made.
 //   - Close ends everything that has not come out of Accept, and waits for it.
 //
 // A Listener with TLS runs one goroutine from the first Accept to Close, and one

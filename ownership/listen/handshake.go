@@ -57,13 +57,12 @@ func answerPlain(c *conn, err error) {
 	}
 }
 
-// believe notes what a peer has shown: from here on Cut finds the connection.
+// believe notes what a peer has shown: from here on Cut and Recheck find the
+// connection.
 func (l *Listener) believe(c *conn, t *tls.Conn) error {
 	certs := t.ConnectionState().PeerCertificates
 	l.mu.Lock()
-	for _, cert := range certs {
-		c.serials = append(c.serials, fmt.Sprintf("%x", cert.SerialNumber))
-	}
+	c.certs = certs
 	l.shakenLocked(c)
 	gaveWay := c.gaveWay
 	if _, open := l.open[c]; open {
@@ -79,7 +78,7 @@ func (l *Listener) believe(c *conn, t *tls.Conn) error {
 		return errSlow
 	}
 	if len(certs) > 0 && l.cfg.Verify != nil {
-		if err := l.cfg.Verify(certs[0]); err != nil {
+		if err := l.cfg.Verify(certs); err != nil {
 			return err
 		}
 	}

@@ -2,6 +2,7 @@ package listen
 
 import (
 	"container/list"
+	"crypto/x509"
 	"errors"
 	"net"
 	"sync"
@@ -171,6 +172,29 @@ func (l *Listener) Cut(serial string) {
 	}
 	if len(cut) > 0 {
 		l.cfg.Logger.Warn("connections of a revoked certificate were ended", "listener", l.cfg.Name, "serial", serial, "connections", len(cut))
+	}
+}
+
+// Recheck ends all connections whose peer has shown certificates that are not
+// believed any more: refuse says why.
+func (l *Listener) Recheck(refuse func([]*x509.Certificate) error) {
+	l.mu.Lock()
+	shown := make(map[*conn][]*x509.Certificate)
+	for c := range l.open {
+		if len(c.certs) > 0 {
+			shown[c] = c.certs
+		}
+	}
+	l.mu.Unlock()
+	cut := 0
+	for c, certs := range shown {
+		if err := refuse(certs); err != nil {
+			cut++
+			_ = c.Close()
+		}
+	}
+	if cut > 0 {
+		l.cfg.Logger.Warn("connections of certificates were ended whose authority is not believed any more", "listener", l.cfg.Name, "connections", cut)
 	}
 }
 

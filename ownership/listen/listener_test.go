@@ -199,6 +199,30 @@ func TestRevokedIsCut(t *testing.T) {
 	})
 }
 
+// What a peer has shown can be looked at again. Who has shown nothing stays.
+func TestRecheckEndsWhatIsRefused(t *testing.T) {
+	ca := newAuthority(t)
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, Config{TLS: ca.server()})
+		open := map[int64]*visitor{}
+		for i, serial := range []int64{0, 5, 6} {
+			open[serial] = f.let(t, ca, fmt.Sprint("10.0.0.1:", i), serial)
+		}
+		f.Recheck(func(certs []*x509.Certificate) error {
+			if certs[0].SerialNumber.Int64() == 5 {
+				return errors.New("nobody vouches for it")
+			}
+			return nil
+		})
+		for serial, v := range open {
+			if got, want := v.ended(), serial == 5; got != want {
+				t.Errorf("connection of the certificate %x: ended is %v", serial, got)
+			}
+		}
+		f.counts.want(t, 2, nil)
+	})
+}
+
 // A connection lasts as long as the certificate that it was made with, where that
 // is asked for: then its peer shows a newer one.
 func TestConnectionEndsWithItsCertificate(t *testing.T) {
@@ -240,7 +264,7 @@ func TestRevokedDuringTheHandshake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, Config{
 			TLS:    ca.server(),
-			Verify: func(cert *x509.Certificate) error { return fmt.Errorf("%x was revoked", cert.SerialNumber) },
+			Verify: func(certs []*x509.Certificate) error { return fmt.Errorf("%x was revoked", certs[0].SerialNumber) },
 			Reason: func(error) string { return "revoked" },
 		})
 		conn := f.dial("10.0.0.1:1")

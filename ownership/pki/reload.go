@@ -95,6 +95,9 @@ func (s *Store) reload(force bool) error {
 	s.mu.Unlock()
 
 	s.tellRevoked(newlyRevoked(old.trust, m.trust))
+	if forgets(old.trust, m.trust) {
+		s.tellForgotten()
+	}
 	if !force && err != nil && err.Error() == known {
 		return nil
 	}

@@ -37,7 +37,8 @@ type Store struct {
 
 	listeners struct {
 		sync.Mutex
-		revoked []func(serial string)
+		revoked   []func(serial string)
+		forgotten []func()
 	}
 }
 
@@ -103,6 +104,33 @@ type Info struct {
 	// NotBefore and NotAfter bound its life.
 	NotBefore, NotAfter time.Time
 	File                string
+}
+
+// OnForgotten has f called when an authority is believed no more. Who calls it, and
+// when, is as with OnRevoked.
+func (s *Store) OnForgotten(f func()) {
+	s.listeners.Lock()
+	defer s.listeners.Unlock()
+	s.listeners.forgotten = append(s.listeners.forgotten, f)
+}
+
+// Believes judges once more what a peer has shown in a connection of one of this
+// Store's listeners: as Identity does, and that an authority still vouches for it.
+// That a certificate has run out is Identity's to say.
+func (s *Store) Believes(certs []*x509.Certificate) error {
+	t, at := s.look().trust, time.Now()
+	if at.After(certs[0].NotAfter) {
+		at = certs[0].NotAfter
+	}
+	chains, err := t.chains(certs, x509.ExtKeyUsageClientAuth, at)
+	if err != nil {
+		return classify(certs[0], err, demand{cluster: s.cluster}, at)
+	}
+	if err := t.refuseRevoked(chains); err != nil {
+		return err
+	}
+	_, err = s.Identity(certs[0])
+	return err
 }
 
 // Certificates lists the own certificate, then the authorities that are believed,
@@ -202,6 +230,20 @@ func newlyRevoked(before, after *trust) []string {
 		}
 	}
 	return serials
+}
+
+// forgets reports whether an authority was believed before and is not after.
+func forgets(before, after *trust) bool {
+	return slices.ContainsFunc(before.authorities, func(a *x509.Certificate) bool { return !slices.ContainsFunc(after.authorities, a.Equal) })
+}
+
+func (s *Store) tellForgotten() {
+	s.listeners.Lock()
+	tell := s.listeners.forgotten
+	s.listeners.Unlock()
+	for _, f := range tell {
+		f()
+	}
 }
 
 func (s *Store) tellRevoked(serials []string) {

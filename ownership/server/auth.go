@@ -1,8 +1,6 @@
 package server
 
 import (
-	"crypto/x509"
-
 	"github.com/leasehold-dev/leasehold/ownership/auth"
 	"github.com/leasehold-dev/leasehold/raftstore/access"
 	"github.com/leasehold-dev/leasehold/raftstore/state"
@@ -37,11 +35,6 @@ func (s *Server) openAuth() {
 				l.Cut(serial)
 			}
 		})
+		s.certificates.OnForgotten(func() { s.forgotten.Store(true) })
 	}
-}
-
-// known reports why nobody should be let in by a certificate, or nil.
-func (s *Server) known(c *x509.Certificate) error {
-	_, err := s.certificates.Identity(c)
-	return err
 }

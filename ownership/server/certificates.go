@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"time"
 
@@ -31,6 +32,11 @@ func (s *Server) watchCertificates(now time.Time) {
 		return
 	}
 	all := s.certificates.Certificates()
+	if s.forgotten.Swap(false) {
+		for _, l := range s.guards {
+			l.Recheck(s.unbelieved)
+		}
+	}
 	for _, use := range []string{"server", "authority"} {
 		s.metrics.CertificateExpires(use, firstEnd(all, use))
 	}
@@ -46,6 +52,15 @@ func (s *Server) watchCertificates(now time.Time) {
 		s.log.Warn("a certificate, or a list of revoked ones, runs out: replace the file, no restart is needed",
 			"use", c.Use, "subject", c.Subject, "serial", c.Serial, "file", c.File, "expires", c.NotAfter.UTC(), "left", left.Round(time.Second))
 	}
+}
+
+// unbelieved says that no authority vouches for what a peer has shown any more. A
+// connection between servers outlives its certificates; see guard.
+func (s *Server) unbelieved(certs []*x509.Certificate) error {
+	if err := s.certificates.Believes(certs); pki.ReasonOf(err) == pki.ReasonWrongCA {
+		return err
+	}
+	return nil
 }
 
 // firstEnd is when the first certificate of a use runs out; zero: there is none.

@@ -162,7 +162,7 @@ func (s *Server) guard(name string, ln net.Listener, use pki.Use) *listen.Listen
 		}
 	} else {
 		cfg.TLS = s.certificates.Config(use)
-		cfg.Verify = s.known
+		cfg.Verify = s.certificates.Believes
 		// Servers stay connected among themselves: what they may is looked at with
 		// each request, and an election is not worth a date.
 		cfg.EndExpired = use != pki.UseRaft

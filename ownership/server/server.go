@@ -66,6 +66,7 @@ type Server struct {
 	certificates  *pki.Store // nil: no TLS
 	shortWarnings shortWarnings
 	given         given
+	forgotten     atomic.Bool // an authority that was believed: connections are to be looked at
 
 	// adminListener is nil unless profiles are asked for.
 	grpcListener, httpListener, adminListener net.Listener
