@@ -88,7 +88,7 @@ func (f *debugFlags) run(ctx context.Context, e env) error {
 	}
 	m := f.collect(ctx, e, c, facts, a)
 	var findings bytes.Buffer
-	if err := printItems(&findings, doctor.Examine(facts)); err != nil {
+	if err := printItems(&findings, diagnose(facts)); err != nil {
 		return err
 	}
 	a.add("doctor.json", findings.Bytes())

@@ -13,6 +13,18 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// diagnose is what is wrong, in words that may be shown: what was typed for the
+// address of a server is in them.
+func diagnose(facts *doctor.Facts) []*leaseholdv1.Finding {
+	found := doctor.Examine(facts)
+	for _, f := range found {
+		for _, text := range []*string{&f.What, &f.Subject, &f.Evidence, &f.Why, &f.Next} {
+			*text = withoutSecrets(*text)
+		}
+	}
+	return found
+}
+
 // lookTimeout is what one server gets to answer unless --timeout was given: a
 // silent one must not hold up what can be said of the others.
 const lookTimeout = 3 * time.Second
@@ -42,7 +54,7 @@ smaller the error.`,
 			if err != nil {
 				return err
 			}
-			found := doctor.Examine(facts)
+			found := diagnose(facts)
 			if err := printDiagnosis(e, facts, found); err != nil {
 				return err
 			}

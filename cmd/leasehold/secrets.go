@@ -16,7 +16,7 @@ var secretless = []struct {
 }{
 	{regexp.MustCompile(`-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?s:.*?)(-----END [A-Z0-9 ]*-----|$)`), "[private key]"},
 	{regexp.MustCompile(`(lhc_[a-z0-9]{1,12}_)[A-Za-z0-9_-]{8,}`), "${1}[secret]"},
-	{regexp.MustCompile(`(^|[^A-Za-z0-9+/=])([A-Za-z0-9+/]{43}=|[A-Za-z0-9+/]{22}==)($|[^A-Za-z0-9+/=])`), "${1}[key]${3}"},
+	{regexp.MustCompile(`(^|[^A-Za-z0-9+])([A-Za-z0-9+/]{43}=|[A-Za-z0-9+/]{22}==)($|[^A-Za-z0-9+=])`), "${1}[key]${3}"},
 	{regexp.MustCompile(`([^\s"/@:]+:)[^\s"/@]+@`), "${1}[password]@"},
 }
 
