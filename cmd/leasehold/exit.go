@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/leasehold-dev/leasehold/ownership/client"
@@ -133,6 +134,12 @@ func exitCode(err error) int {
 	}
 	if code, ok := exitByReason[client.Detail(err).GetReason()]; ok {
 		return code
+	}
+	var unreachable *client.UnreachableError
+	if errors.As(err, &unreachable) && slices.ContainsFunc(unreachable.Servers, func(s client.ServerError) bool {
+		return s.Distrust == client.CertificateRefused
+	}) {
+		return exitDenied
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return exitUnreachable

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -10,8 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasehold-dev/leasehold/ownership/client"
 	"github.com/leasehold-dev/leasehold/ownership/leaseholdv1"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // reasons reads all reasons of the API out of its source, so that a new one
@@ -51,6 +54,27 @@ func TestEveryReasonHasAnExitCode(t *testing.T) {
 	}
 	if len(exitByReason) != len(all) {
 		t.Errorf("%d entries for %d reasons", len(exitByReason), len(all))
+	}
+}
+
+// A certificate that was taken back is not let in, as a credential is not: asking
+// again does not help. Other distrust may be a server's own.
+func TestRefusedCertificateIsNotLetIn(t *testing.T) {
+	down := client.ServerError{Addr: "a:1", Err: status.Error(codes.Unavailable, "connection refused")}
+	for _, c := range []struct {
+		met  client.Distrust
+		code int
+	}{
+		{client.CertificateRefused, exitDenied},
+		{client.CertificateDoubted, exitUnreachable},
+		{client.ServerExpired, exitUnreachable},
+		{client.Trusted, exitUnreachable},
+	} {
+		second := client.ServerError{Addr: "b:1", Err: status.Error(codes.Unavailable, "closed"), Distrust: c.met}
+		err := fmt.Errorf("ask: %w", &client.UnreachableError{Servers: []client.ServerError{down, second}})
+		if code := exitCode(err); code != c.code {
+			t.Errorf("%v: exit code %d, want %d", c.met, code, c.code)
+		}
 	}
 }
 

@@ -30,8 +30,8 @@ const (
 	NotAServer
 	// CertificateRefused: the server does not take our certificate.
 	CertificateRefused
-	// CertificateDoubted: the server has ended the connection after the
-	// handshake. A guess.
+	// CertificateDoubted: the server has ended the connection after it had the
+	// certificate. A guess.
 	CertificateDoubted
 	// OwnCertificate: our own files cannot be used.
 	OwnCertificate
@@ -97,7 +97,7 @@ func (c *Client) distrust(err error) Distrust {
 	case has("authentication handshake failed") && has(": certificate of"):
 		return OwnCertificate
 	case !has("authentication handshake failed"):
-		if cut && has("preface") {
+		if cut && has("preface", "write: ") { // it may have judged before the client had said all
 			return CertificateDoubted
 		}
 		return Trusted
