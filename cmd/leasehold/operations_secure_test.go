@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/leasehold-dev/leasehold/cmd/leasehold/internal/chaos"
+	"github.com/leasehold-dev/leasehold/cmd/leasehold/internal/cluster"
 )
 
 // secured is a place with four machines, on which the commands of the section
@@ -168,4 +170,46 @@ func TestOperationsSecureInTenCommands(t *testing.T) {
 		}
 	}
 	s.run("admin", "leasehold workers ls"+as)
+}
+
+// Procedures ask servers with TLS in the name that the environment gives, Prometheus
+// in that of a reader; who is not let in is told so, and nothing is stopped.
+func TestOperationsOverTLS(t *testing.T) {
+	for _, program := range []string{"prometheus", "promtool"} {
+		if _, err := exec.LookPath(program); err != nil {
+			lacking(t, "no %s: %v", program, err)
+		}
+	}
+	f := newFortress(t, 1)
+	server := f.Servers()[0]
+	ports, err := cluster.FreePorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := filepath.Join(f.dir, "prometheus.token")
+	f.want(exitOK, "credential", "create", "prometheus", "--role", "reader", "--out", token)
+	site := filepath.Join(f.dir, "site.sh")
+	text := fmt.Sprintf("SERVERS=s1\nsite_addr() { [[ $2 == grpc ]] && echo %s || echo %s; }\nsite_stop() { touch %s/stopped; }\n", server.GRPCAddr, server.HTTPAddr, f.dir)
+	if err := os.WriteFile(site, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bin := filepath.Join(f.dir, "bin")
+	g := &ground{t: t, dir: f.dir}
+	g.program(filepath.Join(bin, "leasehold"))
+	g.env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "SITE="+site, fmt.Sprintf("LISTEN=127.0.0.1:%d", ports[0]), "LEASEHOLD_TLS_CA_FILE="+f.security.CA())
+
+	if out, err := g.try("roll.sh"); err == nil || !strings.Contains(out, "no certificate and no credential was presented") {
+		t.Errorf("roll.sh without a certificate: %v\n%s", err, out)
+	}
+	if _, err := os.Stat(filepath.Join(f.dir, "stopped")); err == nil {
+		t.Error("it stopped a server that it may not ask")
+	}
+	monitor := filepath.Join(f.dir, "monitor")
+	if out, err := g.try("monitor.sh", monitor); err == nil || !strings.Contains(out, "set TOKEN") {
+		t.Errorf("monitor.sh without a reader: %v\n%s", err, out)
+	}
+	out := strings.Split(strings.TrimSpace(g.with("TOKEN="+token).run("monitor.sh", monitor)), "\n")
+	prom, stop := startPrometheus(t, out[len(out)-1])
+	defer stop()
+	prom.until("the server is up", func() error { return prom.targetsUp(map[string]int{"leasehold-server": 1}) })
 }

@@ -19,6 +19,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "${SITE:-$here/systemd.sh}"
 
 : "${PATIENCE:=120}" # seconds that any one wait may take
+said=                # by the server that was asked last, if it is not ready
 
 say() { printf '%s\n' "$*" >&2; }
 die() { say "error: $*"; exit 1; }
@@ -36,7 +37,7 @@ within() {
   local what=$1 until=$((SECONDS + PATIENCE))
   shift
   until "$@"; do
-    ((SECONDS < until)) || die "not within $PATIENCE s: $what"
+    ((SECONDS < until)) || die "not within $PATIENCE s: $what${said:+: $said}"
     sleep 0.5
   done
 }
@@ -56,7 +57,11 @@ is_voter() {
 is_gone() { peers | awk -v id="$1" 'NR > 1 { seen = 1 } $1 == id { bad = 1 } END { exit !seen || bad }'; }
 leader() { peers | awk '$2 == "leader" { print $1; exit }'; }
 
-# is_ready asks the server itself: it has a leader and has caught up.
+# is_ready asks the server itself: it has a leader and has caught up. Else said is
+# why not; a server that is empty yet does not know credentials either.
 is_ready() {
-  LEASEHOLD_SERVER=$(site_addr "$1" grpc) leasehold status --wait --timeout 5s >/dev/null 2>&1
+  local rc=0
+  said=$(LEASEHOLD_SERVER=$(site_addr "$1" grpc) leasehold status --wait --timeout 5s 2>&1 >/dev/null) || rc=$?
+  case $rc in 2 | 126 | 127) die "$1 cannot be asked: $said" ;; esac
+  return "$rc"
 }

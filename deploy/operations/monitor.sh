@@ -3,6 +3,9 @@
 # rules, and whom to ask, which are all servers and the workers that are named.
 # Run it again when servers or workers change: Prometheus reads those two files
 # while it runs.
+#
+# Where LEASEHOLD_TLS_CA_FILE is set, servers are asked over TLS, by whoever TOKEN
+# names: the file of a reader's credential. Prometheus has to be able to read both.
 # usage: monitor.sh DIRECTORY [WORKER=HOST:PORT]…
 # shellcheck source=deploy/operations/lib.sh
 source "$(dirname "$0")/lib.sh"
@@ -25,9 +28,21 @@ targets() {
   mv "$file.tmp" "$file"
 }
 
+tls=
+if [[ -n ${LEASEHOLD_TLS_CA_FILE:-} ]]; then
+  [[ -r ${TOKEN:-} ]] || die "set TOKEN to the file of a reader's credential: leasehold credential create prometheus --role reader --out prometheus.token"
+  tls="    scheme: https
+    tls_config: {ca_file: '$(realpath "$LEASEHOLD_TLS_CA_FILE")'}
+    authorization: {credentials_file: '$(realpath "$TOKEN")'}"
+fi
+
 mkdir -p "$dir"
 dir=$(cd "$dir" && pwd)
 cp "$here"/../prometheus/*.yml "$dir"
+while IFS= read -r line; do
+  printf '%s\n' "$line"
+  if [[ $line == *"job_name: leasehold-server" && -n $tls ]]; then printf '%s\n' "$tls"; fi
+done <"$here/../prometheus/prometheus.yml" >"$dir/prometheus.yml"
 servers=()
 for id in $SERVERS; do servers+=("$id=$(site_addr "$id" http)"); done
 targets "$dir/servers.json" "${servers[@]}"

@@ -7,7 +7,7 @@ source "$(dirname "$0")/lib.sh"
 
 what=${1:-restart}
 [[ $what == restart || $what == upgrade ]] || die "want restart or upgrade, not $what"
-for id in $SERVERS; do is_ready "$id" || die "$id is not ready: one server down is enough, see leasehold doctor"; done
+for id in $SERVERS; do is_ready "$id" || die "$id is not ready: one server down is enough, see leasehold doctor: $said"; done
 
 last=
 leads() { last=$(leader) && [[ -n $last ]]; } # there may be none for a moment
