@@ -2,11 +2,13 @@ package etcdapi
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/http"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"go.etcd.io/etcd/api/v3/etcdserverpb/gw"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
@@ -35,7 +37,7 @@ func newGateway(a *API) (*gateway, error) {
 	g := &gateway{
 		listener: bufconn.Listen(gatewayBuffer),
 		server:   grpc.NewServer(append(a.gatewayOptions(), grpc.MaxRecvMsgSize(a.cfg.MaxRequestBytes+recvOverhead))...),
-		mux:      runtime.NewServeMux(runtime.WithMarshalerOption(runtime.MIMEWildcard, etcdJSON())),
+		mux:      runtime.NewServeMux(runtime.WithMarshalerOption(runtime.MIMEWildcard, bounded{etcdJSON(), jsonBytes(a.cfg.MaxRequestBytes)})),
 	}
 	var err error
 	g.conn, err = grpc.NewClient("passthrough:///in-process", append(inwardOptions(),
@@ -67,11 +69,46 @@ const (
 )
 
 // etcdJSON writes fields by the names of the proto file and leaves empty ones out.
-func etcdJSON() runtime.Marshaler {
+func etcdJSON() *runtime.HTTPBodyMarshaler {
 	return &runtime.HTTPBodyMarshaler{Marshaler: &runtime.JSONPb{
 		MarshalOptions:   protojson.MarshalOptions{UseProtoNames: true},
 		UnmarshalOptions: protojson.UnmarshalOptions{DiscardUnknown: true},
 	}}
+}
+
+// jsonBytes is how much JSON a message of that many bytes may be: base64 takes four
+// thirds, and what a transaction says beside its keys and values has some room.
+func jsonBytes(message int) int64 { return 2*int64(message) + recvOverhead }
+
+// bounded reads no more than most bytes for one message: the decoder holds what it
+// reads until the message is whole, and the inner server sees it only then.
+type bounded struct {
+	*runtime.HTTPBodyMarshaler
+	most int64
+}
+
+func (b bounded) NewDecoder(r io.Reader) runtime.Decoder {
+	in := &boundedReader{r: r}
+	d := b.HTTPBodyMarshaler.NewDecoder(in)
+	return runtime.DecoderFunc(func(m any) error {
+		in.left = b.most
+		return d.Decode(m)
+	})
+}
+
+// boundedReader fails when no more is left.
+type boundedReader struct {
+	r    io.Reader
+	left int64
+}
+
+func (b *boundedReader) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, rpctypes.ErrRequestTooLarge
+	}
+	n, err := b.r.Read(p[:min(int64(len(p)), b.left)])
+	b.left -= int64(n)
+	return n, err
 }
 
 // run serves the inner connection until ctx ends.

@@ -163,6 +163,54 @@ func TestWatchOverJSONStreams(t *testing.T) {
 	}
 }
 
+// endless is a body that goes on for as long as somebody reads.
+type endless struct {
+	head string
+	read int64
+}
+
+func (e *endless) Read(p []byte) (int, error) {
+	n := copy(p, e.head)
+	e.head = e.head[n:]
+	for i := n; i < len(p); i++ {
+		p[i] = 'A'
+	}
+	e.read += int64(len(p))
+	return len(p), nil
+}
+
+// Of JSON, too, no more is held than a request may have; a stream of small requests
+// may have more in all.
+func TestLargeJSONIsNotRead(t *testing.T) {
+	const most = 64 << 10
+	c := startCluster(t, 1, options{api: func(cfg *Config) { cfg.MaxRequestBytes = most }})
+	s := c.leader(t)
+	handler := identified(s.api.HTTPHandler(), s.identify)
+	for _, path := range []string{"/v3/kv/put", "/v3/kv/range", "/v3/lease/keepalive", "/v3/auth/authenticate"} {
+		body := &endless{head: `{"key":"`}
+		got := httptest.NewRecorder()
+		handler.ServeHTTP(got, httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, io.LimitReader(body, 64<<20)))
+		if limit := 2 * jsonBytes(most); body.read > limit {
+			t.Errorf("%s: %d bytes were read, want at most %d", path, body.read, limit)
+		}
+	}
+	if code, _, m := postJSON(t, httpOf(t, s), "/v3/kv/put", `{"key":"`+b64("k")+`","value":"`+b64(strings.Repeat("v", most-1000))+`"}`); code != http.StatusOK {
+		t.Errorf("as large as it may be: %d %v", code, m)
+	}
+	ask := `{"cancel_request":{"watch_id":"7"}}` + strings.Repeat(" ", 1000)
+	n := int(2 * jsonBytes(most) / int64(len(ask)))
+	srv := httpOf(t, s)
+	stream, err := srv.Client().Post(srv.URL+"/v3/watch", "application/json",
+		strings.NewReader(strings.Repeat(ask, n)+`{"create_request":{"key":"`+b64("k")+`"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Body.Close()
+	if m := decode(t, stream.Body); at(m, "result", "created") != true {
+		t.Errorf("after many small requests: %v", m)
+	}
+}
+
 func getJSON(t *testing.T, srv *httptest.Server, path string) (int, map[string]any) {
 	t.Helper()
 	resp, err := srv.Client().Get(srv.URL + path)
