@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -24,8 +23,11 @@ const (
 	maxPayload = 512
 	// maxStream is room for what 10,000 members say of themselves, three times over.
 	maxStream = 8 << 20
-	// maxHeld is for all streams together that others have opened.
-	maxHeld = 32 << 20
+	// maxHeld is for all streams together that others have opened, maxHeldOfOne for
+	// those of one address. A stream has its share beside those that fill them.
+	maxHeld      = 32 << 20
+	maxHeldOfOne = maxStream
+	shareOfHeld  = maxHeld / maxStreams
 	// maxStreams that others have opened may be there at once, maxStreamsOfOne from
 	// one address.
 	maxStreams      = 1024
@@ -53,17 +55,17 @@ type guard struct {
 	packets chan *memberlist.Packet
 	streams chan net.Conn
 
-	held atomic.Int64 // bytes read from streams that are open
-
 	mu   sync.Mutex
 	open int
 	from map[string]int // open, by host
+	held int            // bytes read from streams that are open
+	of   map[string]int // held, by host
 }
 
 func newGuard(g *Gossip) *guard {
 	return &guard{
 		Transport: g.transport, g: g,
-		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn), from: make(map[string]int),
+		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn), from: make(map[string]int), of: make(map[string]int),
 	}
 }
 
@@ -152,13 +154,30 @@ func (t *guard) admit(c net.Conn) *guarded {
 }
 
 func (t *guard) release(c *guarded) {
-	t.held.Add(-c.read.Load())
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.held -= c.held
+	if t.of[c.host] -= c.held; t.of[c.host] == 0 {
+		delete(t.of, c.host)
+	}
 	t.open--
 	if t.from[c.host]--; t.from[c.host] == 0 {
 		delete(t.from, c.host)
 	}
+	c.released = true
+}
+
+// hold counts bytes of a stream, and reports whether there is room for them.
+func (t *guard) hold(c *guarded, n int) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if c.released {
+		return true // nobody keeps them
+	}
+	c.held += n
+	t.held += n
+	t.of[c.host] += n
+	return c.held <= shareOfHeld || t.held <= maxHeld && t.of[c.host] <= maxHeldOfOne
 }
 
 // guarded is a stream whose content is looked at as memberlist reads it.
@@ -168,8 +187,12 @@ type guarded struct {
 	host    string
 	inbound bool
 	once    sync.Once
-	read    atomic.Int64
-	frame   frame // of the one goroutine that reads
+	// Of the one goroutine that reads.
+	read  int
+	frame frame
+	// Under the guard's lock.
+	held     int
+	released bool
 }
 
 var errFrame = errors.New("cannot decrypt: not the version of the encryption that members use")
@@ -180,13 +203,10 @@ func (c *guarded) Read(b []byte) (int, error) {
 	if n == 0 {
 		return n, err
 	}
-	held := int64(0)
-	if c.inbound {
-		held = c.guard.held.Add(int64(n))
-	}
-	if read := c.read.Add(int64(n)); read > maxStream || held > maxHeld {
+	c.read += n
+	if c.read > maxStream || c.inbound && !c.guard.hold(c, n) {
 		c.guard.g.cfg.Observer.Rejected(rejectedSize)
-		return 0, fmt.Errorf("stream of more than %d bytes, or all streams together of more than %d", maxStream, maxHeld)
+		return 0, fmt.Errorf("stream of more than %d bytes, those of its address of more than %d, or all together of more than %d", maxStream, maxHeldOfOne, maxHeld)
 	}
 	if !c.frame.pass(b[:n]) && c.guard.g.keys.encrypts() {
 		return 0, errFrame // counted where memberlist's line about it is read

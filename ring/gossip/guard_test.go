@@ -162,8 +162,10 @@ func TestStreamsAreLookedAt(t *testing.T) {
 		if n := a.counts.rejectedFor(rejectedSize); n != 1 {
 			t.Fatalf("%d streams were refused for their size, want 1", n)
 		}
-		if held := a.guard.held.Load(); held != 0 {
-			t.Fatalf("%d bytes are held for streams that are over", held)
+		a.guard.mu.Lock()
+		defer a.guard.mu.Unlock()
+		if a.guard.held != 0 || len(a.guard.of) != 0 {
+			t.Fatalf("%d bytes are held for streams that are over, of %v", a.guard.held, a.guard.of)
 		}
 	})
 }
@@ -194,6 +196,57 @@ func TestStreamsAtOnceAreBounded(t *testing.T) {
 			_ = c.Close()
 		}
 	})
+}
+
+// endless is a stream from an address on which there is always more.
+type endless struct {
+	net.Conn
+	from address
+}
+
+func (c endless) RemoteAddr() net.Addr       { return c.from }
+func (c endless) Read(b []byte) (int, error) { return len(b), nil }
+func (c endless) Close() error               { return nil }
+
+// Streams that fill the memory there is for them do so for nobody else: neither those
+// of one address for other addresses, nor those of many for members who say little.
+func TestLongStreamsKeepNobodyOut(t *testing.T) {
+	g, err := New(Config{Label: testLabel, BindAddr: "127.0.0.1:0", Meta: Meta{Role: RoleServer, ID: "a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = g.Shutdown(t.Context()) }()
+	read := func(from string, most int) (n int) {
+		c := g.guard.admit(endless{from: address(from)})
+		t.Cleanup(func() { _ = c.Close() })
+		for b := make([]byte, 4<<10); n < most; n += len(b) {
+			if _, err := c.Read(b); err != nil {
+				break
+			}
+		}
+		return n
+	}
+	const long = maxStream * 3 / 4
+	if n := read("10.9.0.1:1", long); n != long {
+		t.Fatalf("%d bytes are read of a long stream", n)
+	}
+	if n := read("10.9.0.1:2", long); n > maxHeldOfOne-long {
+		t.Errorf("one address has %d bytes beside %d", n, long)
+	}
+	if n := read("10.9.0.2:1", long); n != long {
+		t.Errorf("another has %d bytes of %d", n, long)
+	}
+	for _, from := range []string{"10.9.0.3:1", "10.9.0.4:1", "10.9.0.5:1", "10.9.0.6:1"} {
+		read(from, long)
+	}
+	if g.guard.held > maxHeld+6*shareOfHeld {
+		t.Errorf("%d bytes are held", g.guard.held)
+	}
+	for _, from := range []string{"10.9.0.7:1", "10.9.0.1:3"} {
+		if n := read(from, shareOfHeld); n != shareOfHeld {
+			t.Errorf("%s: %d bytes are read of a short stream", from, n)
+		}
+	}
 }
 
 func TestLongPacketsAndPayloadsAreRefused(t *testing.T) {
