@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -48,6 +49,8 @@ type Auth struct {
 	log    *slog.Logger
 	failed *limiter
 	fresh  *rate.Limiter // of questions to the leader
+	lines  *rate.Limiter // of the log, about failed logins
+	unsaid atomic.Int64  // failed logins since its last line
 	calls  calls
 }
 
@@ -69,7 +72,7 @@ func New(cfg Config) *Auth {
 	if cfg.LookupName == nil {
 		cfg.LookupName = none
 	}
-	a := &Auth{cfg: cfg, log: cfg.Logger, failed: newLimiter(cfg.Now), fresh: rate.NewLimiter(freshPerSecond, freshPerSecond)}
+	a := &Auth{cfg: cfg, log: cfg.Logger, failed: newLimiter(cfg.Now), fresh: rate.NewLimiter(freshPerSecond, freshPerSecond), lines: rate.NewLimiter(failuresPerSecond, linesAtOnce)}
 	a.calls.init(a)
 	return a
 }

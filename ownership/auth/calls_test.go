@@ -224,6 +224,29 @@ func TestFailedLoginsAreLimited(t *testing.T) {
 	})
 }
 
+// Somebody who makes up a name for each login does not write the log, and the log says
+// how many there were.
+func TestFailedLoginsAreNoFlood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		a := New(Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		for i := range 1000 {
+			if _, err := a.Login(t.Context(), fmt.Sprintf("name-%d", i), "x", "192.0.2.7:1"); pb.ReasonOf(err) != pb.ReasonUnauthenticated {
+				t.Fatal(err)
+			}
+		}
+		if n := strings.Count(log.String(), "\n"); n < 1 || n > linesAtOnce {
+			t.Errorf("%d lines about 1000 failed logins", n)
+		}
+		time.Sleep(time.Second)
+		log.Reset()
+		_, _ = a.Login(t.Context(), "one-more", "x", "192.0.2.7:1")
+		if want := fmt.Sprintf("more_since_last_line=%d", 1000-linesAtOnce); !strings.Contains(log.String(), want) {
+			t.Errorf("a line a second later, %q, want %s", log.String(), want)
+		}
+	})
+}
+
 func TestTheLimiterIsBounded(t *testing.T) {
 	l := newLimiter(time.Now)
 	for i := range 3 * maxFailing {

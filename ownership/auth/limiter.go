@@ -13,6 +13,9 @@ import (
 const (
 	failuresPerSecond = 5
 	failuresAtOnce    = 10
+	// linesAtOnce bounds the log for all together: who makes up a name for each login
+	// fails with every one of them for the first time.
+	linesAtOnce = 50
 	// maxFailing bounds how many are counted, about 1 MB: then who has failed
 	// longest ago is forgotten.
 	maxFailing = 4096

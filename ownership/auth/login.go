@@ -136,6 +136,10 @@ func (a *Auth) failLogin(err error, who, from string) error {
 	if access.CheckID(who) != nil {
 		who = "" // a name that somebody has typed may be anything, a secret as well
 	}
-	a.log.Warn("login failed", "credential", who, "from", from, "cause", err)
+	if a.lines.AllowN(a.cfg.Now(), 1) {
+		a.log.Warn("login failed", "credential", who, "from", from, "cause", err, "more_since_last_line", a.unsaid.Swap(0))
+	} else {
+		a.unsaid.Add(1)
+	}
 	return a.fail(err)
 }
