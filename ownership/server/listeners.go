@@ -85,8 +85,9 @@ func (s *Server) newHTTP() *http.Server {
 	}
 }
 
-// newAdmin serves profiles. The default mux, on which the import registers
-// them too, is served nowhere.
+// newAdmin serves profiles, to whoever is on this machine and not to pages that a
+// browser on it has opened under a name of their own. The default mux, on which the
+// import registers them too, is served nowhere.
 func newAdmin(log *slog.Logger) *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
@@ -94,7 +95,7 @@ func newAdmin(log *slog.Logger) *http.Server {
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	return &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ErrorLog: newHTTPLog(log)}
+	return &http.Server{Handler: console.Guard{Loopback: true}.Wrap(mux), ReadHeaderTimeout: 5 * time.Second, ErrorLog: newHTTPLog(log)}
 }
 
 func serveHTTP(ctx context.Context, srv *http.Server, ln net.Listener) error {
