@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -32,6 +35,9 @@ func (c *Config) firstKeyring(log *slog.Logger) (state.Keyring, error) {
 	path := c.keyringFile()
 	if path == "" {
 		return given, nil
+	}
+	if err := os.Remove(unfinishedKeyring(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return given, fmt.Errorf("take away keys of gossip that were written in part: %w", err)
 	}
 	kept, err := readKeyring(path)
 	if err != nil || len(kept.Keys) == 0 {
@@ -88,8 +94,9 @@ func (k *keyring) run(ctx context.Context) error {
 		var now state.Keyring
 		k.store.View(func(st *state.State) { now = st.Keyring() })
 		if now.Version != 0 {
-			k.install(now)
+			// In this order: who says that it has a key still has it after a power cut.
 			k.keep(now)
+			k.install(now)
 		}
 		// Until the next change of the keyring nothing has to be tried again but
 		// what has failed.

@@ -94,11 +94,15 @@ func readKeyring(path string) (k state.Keyring, err error) {
 	return k, nil
 }
 
+// unfinishedKeyring is what writeKeyring leaves when the power is cut: the next one
+// begins anew, and a start takes it away.
+func unfinishedKeyring(path string) string { return path + ".new" }
+
 // writeKeyring replaces the file in one step, and returns when that will survive a
-// power cut. CreateTemp's files are for their owner alone.
+// power cut.
 func writeKeyring(path string, k state.Keyring) (err error) {
 	dir := filepath.Dir(path)
-	tmp, err := os.CreateTemp(dir, keyringName+".*")
+	tmp, err := os.OpenFile(unfinishedKeyring(path), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
