@@ -31,7 +31,11 @@ Every key is named by its digest, eight hexadecimal digits; no command shows a
 key but generate, which makes one. Servers keep the newest keys in their data
 directory, where they win over --gossip-key-file; workers get them over their
 session. To change the key: add one, wait until all members have it, use it,
-wait until all use it, remove the old one.`
+wait until all use it, remove the old one.
+
+A new server, or one with an empty disk, begins with its key file: put the key in
+use there, too, if it came from one (add --key-file), or gossip-keyring of another
+server's data directory into its own.`
 	return group("gossip", "Change the keys that encrypt gossip",
 		"  leasehold gossip keyring status\n  leasehold gossip keyring add", keyring)
 }

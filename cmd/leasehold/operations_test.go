@@ -290,6 +290,34 @@ func TestOperationsFormAnsweredTooLate(t *testing.T) {
 	}
 }
 
+// TestOperationsNewServerHasTheKey: an empty disk and a new server come into a
+// cluster whose key of gossip is not that of the key file any more.
+func TestOperationsNewServerHasTheKey(t *testing.T) {
+	s := newGround(t)
+	first := filepath.Join(s.dir, "gossip.key")
+	(&cli{}).want(t, exitOK, "gossip", "keyring", "generate", "--out", first)
+	s = s.with("LEASEHOLD_GOSSIP_KEY_FILE=" + first)
+	s.run("form.sh")
+	keyring := func(args ...string) string {
+		out, _ := (&cli{}).want(t, exitOK, append(append([]string{"gossip", "keyring"}, args...), "--server", s.addrs)...)
+		return out
+	}
+	digest := regexp.MustCompile(`\b[0-9a-f]{8}\b`)
+	old := digest.FindString(keyring("status"))
+	drawn := digest.FindString(keyring("add"))
+	keyring("status", "--wait")
+	keyring("use", drawn)
+	keyring("status", "--wait")
+	keyring("remove", old)
+	keyring("status", "--wait")
+
+	s.run("replace.sh", "s2")
+	s.run("grow.sh", "s4")
+	if info, err := os.Stat(filepath.Join(s.dir, "servers", "s4", "gossip-keyring")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the key of the new server: %v, %v", info, err)
+	}
+}
+
 // TestOperationsProcedures runs every procedure of deploy/operations on one
 // cluster, while orders go through it.
 func TestOperationsProcedures(t *testing.T) {

@@ -7,6 +7,7 @@ source "$(dirname "$0")/lib.sh"
 
 id=${1:?usage: grow.sh ID}
 [[ " $SERVERS " == *" $id "* ]] || SERVERS+=" $id"
+give_keyring "$id"
 site_start "$id"
 within "the cluster sees $id" lh raft add "$id" --timeout 2s
 within "$id has caught up and is a voter" is_voter "$id"

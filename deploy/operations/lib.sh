@@ -65,3 +65,16 @@ is_ready() {
   case $rc in 2 | 126 | 127) die "$1 cannot be asked: $said" ;; esac
   return "$rc"
 }
+
+# give_keyring lets an empty server hear the others: since the key of gossip was
+# changed its key file may have an old one.
+give_keyring() {
+  local other keys
+  for other in $SERVERS; do
+    if [[ $other == "$1" ]] || ! is_ready "$other"; then continue; fi
+    keys=$(site_run "$other" cat "$(site_data "$other")/gossip-keyring" 2>/dev/null) || return 0
+    # shellcheck disable=SC2016 # it is for the shell over there
+    site_run "$1" sh -c 'umask 077; mkdir -p "$1"; cd "$1"; test -e gossip-keyring || cat >gossip-keyring' sh "$(site_data "$1")" <<<"$keys"
+    return 0
+  done
+}

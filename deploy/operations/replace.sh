@@ -16,6 +16,7 @@ n=$(wc -w <<<"$SERVERS")
 
 site_stop "$id" || say "$id could not be stopped; going on"
 site_wipe "$id"
+give_keyring "$id"
 site_start "$id"
 within "$id has caught up" is_ready "$id"
 within "$id is a voter again" is_voter "$id"
