@@ -2,12 +2,16 @@ package listen
 
 import (
 	"bytes"
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/http2"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
 // let lets a client in whose handshake is done. Each has an address of its own.
@@ -97,6 +101,34 @@ func TestStrangersOfAnAddressGiveWay(t *testing.T) {
 			t.Error("the wrong one gave way")
 		}
 	})
+}
+
+// A client with a credential that is silent for long after it has connected is a
+// stranger: its first call finds another connection, and the caller hears of nothing.
+func TestSilentClientComesAgain(t *testing.T) {
+	ca := newAuthority(t)
+	addr, c := serveGRPC(t, Config{TLS: ca.server("h2"), Limits: Limits{StrangerTime: 50 * time.Millisecond}}, Streams{Max: 10}, nil)
+	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(credentials.NewTLS(ca.client(0))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	conn.Connect()
+	for _, want := range []connectivity.State{connectivity.Ready, connectivity.Idle} {
+		for s := conn.GetState(); s != want; s = conn.GetState() {
+			if !conn.WaitForStateChange(ctx, s) {
+				t.Fatalf("the connection is %v, and never %v", s, want)
+			}
+		}
+	}
+	if got := c.count("limit strangers"); got != 1 {
+		t.Errorf("%d connections of strangers were ended", got)
+	}
+	if _, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{}); err != nil {
+		t.Errorf("the first call: %v", err)
+	}
 }
 
 // Over gRPC, what strangers say of calls that they do not complete would be held.
