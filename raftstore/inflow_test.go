@@ -152,6 +152,9 @@ func FuzzInflow(f *testing.F) {
 		if err := once.scan(data); ends == len(data) && (err != nil || once.stage != inflowAnswer) {
 			t.Fatalf("in one piece: %v", err)
 		}
+		if ends < 0 {
+			return // Raft does not get to see it, and would take 4 GiB for what some announce
+		}
 		if n, ok := decoded(data); ok && ends >= 0 && n > ends {
 			t.Fatalf("Raft takes %d bytes, %d are accounted for", n, ends)
 		}
