@@ -41,22 +41,35 @@ func foreign(id access.Identity, field, value string) error {
 	return auth.Denied(id, "%s %s belongs to somebody else", field, shorten(value))
 }
 
-// mayUse refuses a session that somebody else has opened. One that is not there is
+// mayKeep refuses a session that somebody else has opened, and one of a keyspace that
+// is not the caller's any more: a certificate of the same name may have less scope
+// than the one that it replaces.
+func mayKeep(id access.Identity, s *state.State, sess *state.Session) error {
+	if !id.MayUse(sess.Owner) {
+		return foreign(id, "session_id", formatID(uint64(sess.ID)))
+	}
+	for _, k := range sess.Keyspaces {
+		if ks, ok := s.Keyspace(k); ok && !id.Scope.Keyspace(ks.Name) {
+			return inScope(id, ks.Name)
+		}
+	}
+	return nil
+}
+
+// mayUse refuses a session that the caller may not keep. One that is not there is
 // for the log to refuse; but a server that does not lead yet may not know it yet.
 func (a *API) mayUse(ctx context.Context, session uint64) error {
 	id := access.FromContext(ctx)
-	var found, may bool
+	var found bool
+	var refused error
 	a.cfg.Store.View(func(s *state.State) {
 		var sess *state.Session
 		if sess, found = s.Session(state.SessionID(session)); found {
-			may = id.MayUse(sess.Owner)
+			refused = mayKeep(id, s, sess)
 		}
 	})
-	switch {
-	case found && !may:
-		return foreign(id, "session_id", formatID(session))
-	case !found && !a.hub.leading():
+	if !found && !a.hub.leading() {
 		return a.notLeader()
 	}
-	return nil
+	return refused
 }

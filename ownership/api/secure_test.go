@@ -130,6 +130,31 @@ func TestSomebodyElsesSession(t *testing.T) {
 	}
 }
 
+// A worker whose new certificate allows less than the old one does not go on with a
+// session of what it may not own any more.
+func TestSessionOfMoreThanTheCertificateAllows(t *testing.T) {
+	c := startSecure(t, 1)
+	s := c.leader(t)
+	operator := s.as(t, s.ca.Operator("o1"))
+	createKeyspace(t, operator, "orders", 4)
+	createKeyspace(t, operator, "pay", 4)
+	openWorker(t, s.as(t, s.ca.Worker("a")), 11, "a", "orders").holds(4)
+	bounded := func(keyspaces ...string) *grpc.ClientConn {
+		return s.as(t, s.ca.Files(pki.Name{Role: access.Worker, Name: "a", Scope: access.Scope{Keyspaces: keyspaces, Prefixes: []string{""}}}))
+	}
+	less, enough := bounded("pay"), bounded("pay", "ord*")
+	wantReason(t, "resume with less", dialWorker(t, less, resumeRequest(11, "a")).end(), pb.ReasonDenied)
+	_, err := pb.NewSessionServiceClient(less).KeepAlive(t.Context(), &pb.KeepAliveRequest{SessionId: 11, Seq: 1})
+	wantReason(t, "renew with less", err, pb.ReasonDenied)
+	wantReason(t, "wait with less", acquire(t, less, "lock", 11), pb.ReasonDenied)
+	if _, err := pb.NewSessionServiceClient(enough).KeepAlive(t.Context(), &pb.KeepAliveRequest{SessionId: 11, Seq: 2}); err != nil {
+		t.Errorf("renew with enough: %v", err)
+	}
+	if err := acquire(t, enough, "lock", 11); err != nil {
+		t.Errorf("wait with enough: %v", err)
+	}
+}
+
 func acquire(t *testing.T, conn *grpc.ClientConn, name string, session uint64) error {
 	t.Helper()
 	_, err := pb.NewCoordinationServiceClient(conn).Acquire(t.Context(), &pb.AcquireRequest{Name: name, SessionId: session, NoWait: true})

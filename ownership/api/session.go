@@ -135,12 +135,12 @@ func (a *sessions) resume(ctx context.Context, r *pb.ResumeSession) (*stream, er
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.CallTimeout)
 	defer cancel()
 	id := state.SessionID(r.GetSessionId())
-	may := true
+	var refused error
 	var cluster, owner, why string
 	err := a.cfg.Store.Read(ctx, func(s *state.State) {
 		cluster = s.ClusterID()
 		if sess, ok := s.Session(id); ok {
-			owner, may = sess.Worker, by.MayUse(sess.Owner)
+			owner, refused = sess.Worker, mayKeep(by, s, sess)
 		} else {
 			why = goneBecause(s, r.GetWorkerId())
 		}
@@ -151,8 +151,8 @@ func (a *sessions) resume(ctx context.Context, r *pb.ResumeSession) (*stream, er
 	if err := checkCluster(r.GetClusterId(), cluster); err != nil {
 		return nil, err
 	}
-	if !may {
-		return nil, foreign(by, "session_id", formatID(r.GetSessionId()))
+	if refused != nil {
+		return nil, refused
 	}
 	st := newStream(a.hub, id, r.GetWorkerId(), callerAddr(ctx), true)
 	st.program, st.by = r.GetVersion(), by
