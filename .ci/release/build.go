@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -141,7 +142,23 @@ func (c *clone) build(target string) (*product, error) {
 	var errs [2]error
 	p.binary, errs[0] = os.ReadFile(binary)
 	p.sbom, errs[1] = os.ReadFile(sbom)
-	return &p, errors.Join(errs[:]...)
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, err
+	}
+	var err error
+	p.sbom, err = withoutToolHashes(p.sbom)
+	return &p, err
+}
+
+var toolHashes = regexp.MustCompile(`("name": "cyclonedx-gomod",\s*"version": "[^"]*",)\s*"hashes": \[[^\]]*\],`)
+
+// withoutToolHashes takes out of an SBOM what tells one build of the tool that made
+// it from another: the tool is built here, and is not the same on two machines.
+func withoutToolHashes(sbom []byte) ([]byte, error) {
+	if n := len(toolHashes.FindAllIndex(sbom, -1)); n != 1 {
+		return nil, fmt.Errorf("the SBOM has the hashes of its tool %d times, want 1: has cyclonedx-gomod changed?", n)
+	}
+	return toolHashes.ReplaceAll(sbom, []byte("$1")), nil
 }
 
 func (r *release) git(args ...string) (string, error) {

@@ -6,7 +6,9 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -69,6 +71,41 @@ func TestSame(t *testing.T) {
 		if a.same(&b) == nil {
 			t.Errorf("%q passes for the same", b)
 		}
+	}
+}
+
+// Two machines build the tool that makes the SBOM, each its own.
+func TestSBOMSaysNothingOfTheBuildOfItsTool(t *testing.T) {
+	const sbom = `{
+  "metadata": {
+    "tools": [
+      {
+        "name": "cyclonedx-gomod",
+        "version": "v1.10.0",
+        "hashes": [
+          {
+            "alg": "MD5",
+            "content": "%s"
+          }
+        ],
+        "externalReferences": []
+      }
+    ]
+  },
+  "components": [{"name": "a", "version": "v1", "hashes": [{"alg": "SHA-256", "content": "00"}]}]
+}`
+	var made [2][]byte
+	for i, hash := range []string{"8bdcc15e", "eb469c13"} {
+		var err error
+		if made[i], err = withoutToolHashes(fmt.Appendf(nil, sbom, hash)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Equal(made[0], made[1]) || !json.Valid(made[0]) || !bytes.Contains(made[0], []byte("SHA-256")) || !bytes.Contains(made[0], []byte("v1.10.0")) {
+		t.Errorf("%s\n\n%s", made[0], made[1])
+	}
+	if _, err := withoutToolHashes([]byte("{}")); err == nil {
+		t.Error("an SBOM of another form is taken")
 	}
 }
 
