@@ -2,6 +2,7 @@ package etcdapi
 
 import (
 	"bufio"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"io"
@@ -10,7 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/leasehold-dev/leasehold/raftstore/access"
@@ -160,6 +163,28 @@ func TestWatchOverJSONStreams(t *testing.T) {
 	c.put(t, "k", "v", 0)
 	if m := line(); at(m, "result", "events", 0, "kv", "value") != b64("v") {
 		t.Errorf("%v", m)
+	}
+}
+
+// A panic of a call that came as JSON ends that call, and not the server.
+func TestPanicOfJSONEndsOneCall(t *testing.T) {
+	c := startCluster(t, 1, options{api: func(cfg *Config) {
+		cfg.Unary = func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+			if info.FullMethod == pb.KV_Range_FullMethodName {
+				panic("a fault")
+			}
+			return next(ctx, req)
+		}
+		cfg.Stream = func(any, grpc.ServerStream, *grpc.StreamServerInfo, grpc.StreamHandler) error { panic("a fault") }
+	}})
+	srv := httpOf(t, c.leader(t))
+	for _, path := range []string{"/v3/kv/range", "/v3/maintenance/snapshot"} {
+		if code, _, m := postJSON(t, srv, path, `{"key":"`+b64("k")+`"}`); code != http.StatusInternalServerError {
+			t.Errorf("%s: %d %v", path, code, m)
+		}
+	}
+	if code, _, m := postJSON(t, srv, "/v3/kv/put", `{"key":"`+b64("k")+`"}`); code != http.StatusOK {
+		t.Errorf("the next: %d %v", code, m)
 	}
 }
 

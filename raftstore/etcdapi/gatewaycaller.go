@@ -2,11 +2,15 @@ package etcdapi
 
 import (
 	"context"
+	"fmt"
+	"runtime/debug"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 
 	"github.com/leasehold-dev/leasehold/raftstore/access"
 )
@@ -55,18 +59,31 @@ func arrived(ctx context.Context) context.Context {
 	return access.NewContext(ctx, access.Identity{})
 }
 
-// gatewayOptions are those of the inner server.
+// gatewayOptions are those of the inner server. A panic ends one call, as it does on
+// the outer one: gRPC itself would let it end the process.
 func (a *API) gatewayOptions() []grpc.ServerOption {
-	if a.cfg.Unary == nil {
-		return a.ServerOptions(arrived)
+	g := &guard{a: a, identify: func(ctx context.Context) context.Context { return ctx }}
+	unary, stream := grpc.UnaryServerInterceptor(g.unary), grpc.StreamServerInterceptor(g.stream)
+	if a.cfg.Unary != nil {
+		unary, stream = a.cfg.Unary, a.cfg.Stream
 	}
 	return []grpc.ServerOption{
-		grpc.UnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-			return a.cfg.Unary(arrived(ctx), req, info, next)
+		grpc.UnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (_ any, err error) {
+			defer a.recover(info.FullMethod, &err)
+			return unary(arrived(ctx), req, info, next)
 		}),
-		grpc.StreamInterceptor(func(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-			return a.cfg.Stream(srv, arrivedStream{s, arrived(s.Context())}, info, next)
+		grpc.StreamInterceptor(func(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
+			defer a.recover(info.FullMethod, &err)
+			return stream(srv, arrivedStream{s, arrived(s.Context())}, info, next)
 		}),
+	}
+}
+
+// recover turns a panic of one call into its error.
+func (a *API) recover(method string, err *error) {
+	if p := recover(); p != nil {
+		a.log.Error("a call panicked", "method", method, "cause", fmt.Sprint(p), "stack", string(debug.Stack()))
+		*err = status.Errorf(codes.Internal, "etcdserver: %s panicked", method)
 	}
 }
 
