@@ -374,6 +374,18 @@ func TestRunPerWorkerEndsWithItsCommand(t *testing.T) {
 	}
 }
 
+// A command that ends before there is a session has its exit code as well.
+func TestRunPerWorkerQuickCommand(t *testing.T) {
+	t.Parallel()
+	f := newField(t, 1)
+	for i := range 5 {
+		p := startProgram(t, "run", "--server", f.server, "--keyspace", f.keyspace, "--id", fmt.Sprint("w", i), "--mode", "per-worker", "--", "sh", "-c", "exit 42")
+		if code := p.code(); code != 42 {
+			t.Errorf("run ended with %d\n%s", code, p.stderr)
+		}
+	}
+}
+
 // kill -9 of the sidecar: the command is gone, and so is the socket.
 func TestRunPerWorkerCommandDiesWithItsSidecar(t *testing.T) {
 	t.Parallel()

@@ -77,11 +77,12 @@ func (s *sidecar) runShared(ctx context.Context) (int, error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	watched := make(chan struct{})
+	watched, endedItself := make(chan struct{}), false
 	go func() { // the child's end ends the Run, and the Run's is the child's
 		defer close(watched)
 		select {
 		case <-sh.child.done:
+			endedItself = true
 		case <-ctx.Done():
 			sh.child.signal(syscall.SIGTERM)
 		}
@@ -91,6 +92,9 @@ func (s *sidecar) runShared(ctx context.Context) (int, error) {
 	err = s.worker.Run(ctx, s.cfg.Keyspace.Name, sh.handle)
 	cancel()
 	<-watched
+	if endedItself && errors.Is(err, context.Canceled) {
+		err = nil // the command was quicker than the session
+	}
 	sh.child.hold(false, s.clock.Now()+stopWait)
 	overdue, helped := time.After(stopWait+s.slack()), false
 	for {
