@@ -303,7 +303,7 @@ func TestOperationsNewServerHasTheKey(t *testing.T) {
 		return out
 	}
 	digest := regexp.MustCompile(`\b[0-9a-f]{8}\b`)
-	old := digest.FindString(keyring("status"))
+	old := digest.FindString(keyring("status", "--wait"))
 	drawn := digest.FindString(keyring("add"))
 	keyring("status", "--wait")
 	keyring("use", drawn)
