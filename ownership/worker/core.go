@@ -38,12 +38,12 @@ type core struct {
 	relaying   bool
 	relayAt    time.Duration
 	everOpened bool
-	opening    bool // a request to open it may have been carried out
-	barred     bool // superseded or evicted: no keep-alive can renew any more
-	lapsed     bool // the deadline has passed and contexts were ended for it
-	overdue    bool // it was said that renewal is overdue
-	jumped     bool // it was said that the clocks jumped
-	denied     bool // it was said that the servers do not let us in
+	opening    bool                     // a request to open it may have been carried out
+	barred     bool                     // superseded or evicted: no keep-alive can renew any more
+	lapsed     bool                     // the deadline has passed and contexts were ended for it
+	overdue    bool                     // it was said that renewal is overdue
+	jumped     bool                     // it was said that the clocks jumped
+	denied     *leaseholdv1.ErrorDetail // why the servers do not let us in, as was said
 
 	// Leases, over all spaces.
 	live     int    // contexts that live, or will when their handler starts
@@ -259,7 +259,7 @@ func (c *core) acked(m *leaseholdv1.KeepAliveResponse, now reading) {
 		c.overdue = false
 		c.log(slog.LevelInfo, "renewal caught up")
 	}
-	c.jumped, c.denied = false, false
+	c.jumped, c.denied = false, nil
 	if c.lapsed && !s.lapsed(now.boot) {
 		c.lapsed = false
 		c.startWaiting(now)
@@ -287,7 +287,7 @@ func (c *core) forget(cause error, now reading) {
 	clear(c.asked)
 	clear(c.rel)
 	c.relKeys = c.relKeys[:0]
-	c.attached, c.lapsed, c.overdue, c.denied = false, false, false, false
+	c.attached, c.lapsed, c.overdue, c.denied = false, false, false, nil
 }
 
 // closed takes the last message of a stream, or a definite refusal that came
@@ -321,8 +321,12 @@ func (c *core) closed(d *leaseholdv1.ErrorDetail, now reading) {
 		// renewed certificate's authority. That decides nothing before the time
 		// is over in which keep-alives could still be let in.
 		s := &c.session
-		if s.opened && !c.denied {
-			c.denied = true
+		if d.GetReason() == leaseholdv1.ReasonLimited && c.denied != nil {
+			d = c.denied // which says why the login fails
+		}
+		said := c.denied != nil
+		c.denied = d
+		if s.opened && !said {
 			c.log(slog.LevelWarn, "the servers do not let this worker in: its leases end when their time is over",
 				"left", s.until-now.boot, "cause", d.GetMessage())
 		}

@@ -66,6 +66,48 @@ func TestRevokedWorkerEndsWithItsLeases(t *testing.T) {
 	})
 }
 
+// Servers that bound failed logins count those of all workers behind an address, and
+// soon say nothing else.
+func TestRevokedAmongManyEndsAsWell(t *testing.T) {
+	inBubble(t, 10*time.Second, 3, func(b *bench) {
+		b.join()
+		b.run(untilDone)
+		s := b.c.only()
+		b.c.grant(s, 1)
+		b.seen.started(t, 1)
+		b.c.revoke(s)
+		began := time.Now()
+		tries := 0 // under the cluster's lock
+		b.c.mu.Lock()
+		b.c.deny = func(i int) error {
+			if tries++; tries <= 6 {
+				return revoked(i)
+			}
+			return leaseholdv1.StatusError(codes.ResourceExhausted, &leaseholdv1.ErrorDetail{
+				Reason: leaseholdv1.ReasonLimited, Message: "too many failed logins from this address", RetryAfterMs: 200})
+		}
+		b.c.mu.Unlock()
+		select {
+		case err := <-b.done:
+			if !errors.Is(err, ErrDenied) || !contains(err.Error(), "credential batch is revoked") {
+				t.Errorf("Run = %v", err)
+			}
+		case <-time.After(20 * time.Second):
+			b.stop()
+			t.Fatalf("it still searches: Run = %v", <-b.done)
+		}
+		if d := time.Since(began); d > 13*time.Second {
+			t.Errorf("ended %v after it was locked out", d)
+		}
+		b.c.mu.Lock()
+		defer b.c.mu.Unlock()
+		if most := 3 * 4 * 13; tries > most {
+			t.Errorf("%d calls while it was locked out, at most %d are fine", tries, most)
+		}
+		b.stop()
+	})
+}
+
 // A server that has not heard yet of a credential, or not of its renewal, ends
 // nothing: others have, and so will this one.
 func TestOneServerThatDeniesEndsNothing(t *testing.T) {

@@ -234,6 +234,9 @@ func (e *engine) startFinder() {
 	if e.flaps > 0 {
 		before = min(minPause<<min(e.flaps, 8), maxPause)
 	}
+	if c.denied != nil { // what could change that is a new credential
+		before = max(before, min(c.session.ttl/8, time.Second))
+	}
 	wait := min(max(c.session.ttl/4, time.Second), 5*time.Second)
 	e.tasks.Go(func() {
 		defer cancel()

@@ -134,8 +134,10 @@ func (e *engine) find(ctx context.Context, f *finder, first *leaseholdv1.AttachR
 				break
 			}
 			if v == verdictDenied {
-				denied = d // the next server may have heard more
-				continue
+				if denied == nil || denied.GetReason() == leaseholdv1.ReasonLimited {
+					denied = d
+				}
+				continue // the next server may have heard more
 			}
 			if definite(v, f.opened) {
 				return found{sent: sent, refused: d}, true

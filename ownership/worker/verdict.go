@@ -39,7 +39,8 @@ func verdictOf(d *leaseholdv1.ErrorDetail) verdict {
 		return verdictInUse
 	case leaseholdv1.ReasonInvalid, leaseholdv1.ReasonDeleting, leaseholdv1.ReasonExists, leaseholdv1.ReasonTokensSpent:
 		return verdictRefused
-	case leaseholdv1.ReasonUnauthenticated, leaseholdv1.ReasonDenied:
+	case leaseholdv1.ReasonUnauthenticated, leaseholdv1.ReasonDenied,
+		leaseholdv1.ReasonLimited: // of failed logins: who gets in never hears of it
 		return verdictDenied
 	}
 	return verdictNone
