@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-dev/leasehold/raftstore/state"
@@ -49,11 +50,20 @@ func TestSurvivorsDirectoryHasAllThatWasAcknowledged(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		survivor := c.follower()
-		c.within(10*time.Second, "copy on the follower", func() bool {
-			ok := false
-			survivor.store.View(func(st *state.State) { ok = marked(st, names[len(names)-1]) })
-			return ok
-		})
+		// The newest snapshot must not have everything: the log is to be read as well.
+		for r := survivor.store.running(); ; {
+			names = append(names, fmt.Sprintf("k%d", len(names)))
+			c.do(mark(names[len(names)-1]))
+			c.within(10*time.Second, "copy on the follower", func() bool {
+				ok := false
+				survivor.store.View(func(st *state.State) { ok = marked(st, names[len(names)-1]) })
+				return ok
+			})
+			synctest.Wait() // for a snapshot that is being made
+			if r.Stats()["last_snapshot_index"] != r.Stats()["last_log_index"] {
+				break
+			}
+		}
 		if _, err := ReadDir(survivor.dir); !errors.As(err, new(*InUseError)) {
 			t.Errorf("a running server's directory was read: %v", err)
 		}
