@@ -53,7 +53,7 @@ func TestOverHTTPIsWatchedLikeTheRest(t *testing.T) {
 		{"pay", http.MethodPost, "/v3/watch", fmt.Sprintf(`{"create_request":{"key":%q,"range_end":%q}}`, key("/pay/"), key("/pay0"))},
 		{"eve", http.MethodGet, "/ui/feed", ""},
 	} {
-		resp := send(own, s.verb, s.path, s.body, token[s.name])
+		resp := send(own, s.verb, s.path, s.body, token[s.name]) //nolint:bodyclose // send does, in the end
 		stream := bufio.NewReader(resp.Body)
 		if line, err := stream.ReadString('\n'); resp.StatusCode != http.StatusOK || err != nil {
 			t.Fatalf("%s: %d %q %v", s.path, resp.StatusCode, line, err)
@@ -64,10 +64,10 @@ func TestOverHTTPIsWatchedLikeTheRest(t *testing.T) {
 		}
 	}
 	other := c.credential(c.tls, &leaseholdv1.CreateCredentialRequest{Name: "other", Role: leaseholdv1.Role_ROLE_WORKER, KeyPrefixes: []string{"/pay/"}})
-	if resp := send(own, http.MethodPost, "/v3/kv/range", fmt.Sprintf(`{"key":%q}`, key("/orders/1")), other); resp.StatusCode != http.StatusForbidden {
+	if resp := send(own, http.MethodPost, "/v3/kv/range", fmt.Sprintf(`{"key":%q}`, key("/orders/1")), other); resp.StatusCode != http.StatusForbidden { //nolint:bodyclose // as above
 		t.Errorf("somebody else's key: %d", resp.StatusCode)
 	}
-	if resp := send(c.http(), http.MethodPost, "/v3/maintenance/snapshot", `{}`, ""); resp.StatusCode != http.StatusOK {
+	if resp := send(c.http(), http.MethodPost, "/v3/maintenance/snapshot", `{}`, ""); resp.StatusCode != http.StatusOK { //nolint:bodyclose // as above
 		t.Errorf("a snapshot: %d", resp.StatusCode)
 	} else if _, err := io.Copy(io.Discard, resp.Body); err != nil {
 		t.Error(err)
