@@ -107,7 +107,7 @@ To replace an authority before it runs out, make a new one in another directory,
 give everybody a file with both ca.pem, then certificates of the new one, then its
 ca.pem alone.`,
 		Example: `  leasehold tls ca create
-  leasehold tls ca create --cluster orders --dir /root/pki --days 1825`,
+  leasehold tls ca create --cluster orders --dir /srv/pki --days 1825`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := pki.CheckCluster(cluster); err != nil {
@@ -170,7 +170,7 @@ func newCAShowCommand(e env) *cobra.Command {
 		Use:   "show",
 		Short: "Show the authority of a directory, and what it has revoked",
 		Example: `  leasehold tls ca show
-  leasehold tls ca show --dir /root/pki -o json`,
+  leasehold tls ca show --dir /srv/pki -o json`,
 		Args: exactArgs(),
 		RunE: func(_ *cobra.Command, _ []string) error { return showCA(e, dir) },
 	}
