@@ -39,20 +39,8 @@ func newSite(t *testing.T, servers int) *site {
 func newSiteIn(t *testing.T, dir string, servers int) *site {
 	t.Helper()
 	s := &site{t: t, dir: dir}
-	g, err := cluster.NewGroup()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := g.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	specs := cluster.Specs(servers)
-	for i := range specs {
-		specs[i].Env = []string{asProgramEnv + "=1"}
-	}
-	if s.Cluster, err = cluster.StartServers(g, s.dir, specs); err != nil {
+	var err error
+	if s.Cluster, err = cluster.StartServers(processGroup(t), s.dir, specs(servers)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })

@@ -67,16 +67,7 @@ func TestDebugArchive(t *testing.T) {
 	if err := os.WriteFile(keyFile, []byte(base64.StdEncoding.EncodeToString(key)+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	g, err := cluster.NewGroup()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = g.Close() })
-	specs := cluster.Specs(3)
-	for i := range specs {
-		specs[i].Env = []string{asProgramEnv + "=1", "LEASEHOLD_GOSSIP_KEY_FILE=" + keyFile, "DB_PASSWORD=" + envSecret}
-	}
-	c, err := cluster.StartServers(g, dir, specs)
+	c, err := cluster.StartServers(processGroup(t), dir, specs(3, "LEASEHOLD_GOSSIP_KEY_FILE="+keyFile, "DB_PASSWORD="+envSecret))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,8 +23,8 @@ import (
 	"github.com/leasehold-dev/leasehold/raftstore"
 )
 
-// processes starts n servers, each a process of its own, until the test ends.
-func processes(t *testing.T, n int) *cluster.Cluster {
+// processGroup ends the processes that are in it with the test.
+func processGroup(t *testing.T) *cluster.Group {
 	t.Helper()
 	g, err := cluster.NewGroup()
 	if err != nil {
@@ -35,11 +35,22 @@ func processes(t *testing.T, n int) *cluster.Cluster {
 			t.Error(err)
 		}
 	})
-	specs := cluster.Specs(n)
-	for i := range specs {
-		specs[i].Env = []string{asProgramEnv + "=1"}
+	return g
+}
+
+// specs are those of n servers that are this binary, with more variables.
+func specs(n int, env ...string) []cluster.ServerSpec {
+	all := cluster.Specs(n)
+	for i := range all {
+		all[i].Env = append([]string{asProgramEnv + "=1"}, env...)
 	}
-	c, err := cluster.StartServers(g, t.TempDir(), specs)
+	return all
+}
+
+// processes starts n servers, each a process of its own, until the test ends.
+func processes(t *testing.T, n int) *cluster.Cluster {
+	t.Helper()
+	c, err := cluster.StartServers(processGroup(t), t.TempDir(), specs(n))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,15 +29,8 @@ func TestOldVolumeOnANewHost(t *testing.T) {
 		}
 		t.Skipf("cannot give a process a host name of its own (it takes root and unshare): %v: %s", err, out)
 	}
-	g, err := cluster.NewGroup()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := g.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	var err error
+	g := processGroup(t)
 	v := &volumes{site: &site{t: t, dir: t.TempDir()}}
 	spec := cluster.ServerSpec{ID: "volume", Wrap: onHost("c1"), Env: []string{asProgramEnv + "=1"}}
 	if v.Cluster, err = cluster.StartServers(g, v.dir, []cluster.ServerSpec{spec}); err != nil {

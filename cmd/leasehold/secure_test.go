@@ -30,20 +30,7 @@ func newFortress(t *testing.T, servers int, env ...string) *fortress {
 		t.Fatal(err)
 	}
 	f := &fortress{site: &site{t: t, dir: dir}, security: security}
-	g, err := cluster.NewGroup()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := g.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	specs := cluster.Specs(servers)
-	for i := range specs {
-		specs[i].Env = append([]string{asProgramEnv + "=1"}, env...)
-	}
-	if f.Cluster, err = cluster.StartSecure(g, dir, specs, security); err != nil {
+	if f.Cluster, err = cluster.StartSecure(processGroup(t), dir, specs(servers, env...), security); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
