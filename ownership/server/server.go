@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -437,28 +436,6 @@ func (s *Server) unready(context.Context) {
 	s.stopping = true
 	s.mu.Unlock()
 	s.health.Shutdown()
-}
-
-func (s *Server) handOverLeadership(ctx context.Context) {
-	if !s.store.IsLeader() || s.aloneInGroup() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, 4*s.cfg.ElectionTimeout)
-	defer cancel()
-	if err := s.store.TransferLeadership(ctx); err != nil && !errors.Is(err, context.Canceled) {
-		s.log.Warn("leadership was not handed over", "error", err)
-	}
-}
-
-// aloneInGroup reports whether there is nobody whom leadership could be handed to.
-func (s *Server) aloneInGroup() bool {
-	voters := 0
-	for _, p := range s.store.Status().Peers {
-		if p.Voter {
-			voters++
-		}
-	}
-	return voters == 1
 }
 
 // Ready is closed when the server is first able to serve: it has a leader and
